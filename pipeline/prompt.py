@@ -1,0 +1,54 @@
+"""Dolly v2's prompt format and its end key (databricks/dolly, `instruct_pipeline.py`).
+
+Knows text, not tokens.
+"""
+
+from __future__ import annotations
+
+from pipeline.errors import UserError
+
+INTRO = (
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request."
+)
+INSTRUCTION_KEY = "### Instruction:"
+INPUT_KEY = "Input:"
+RESPONSE_KEY = "### Response:\n"
+END_KEY = "### End"
+ADDED_TOKENS = (END_KEY, INSTRUCTION_KEY, RESPONSE_KEY)
+
+MAX_CHARACTERS = 100_000  # far beyond any context here; bounds what tokenizing can cost
+
+
+def format_prompt(instruction: str, context: str = "") -> str:
+    """The text that Dolly was trained to continue.
+
+    Args:
+        instruction: what to do; must not be blank.
+        context: what to do it with (a passage, a list); may be empty.
+
+    Raises:
+        UserError: either text is blank where it must not be, too long, or not valid text.
+    """
+    instruction = _clean("instruction", instruction)
+    context = _clean("context", context)
+    if not instruction:
+        raise UserError("instruction", "", "type what Dolly should do")
+    given = f"{instruction}\n\n{INPUT_KEY}\n{context}" if context else instruction
+    return f"{INTRO}\n\n{INSTRUCTION_KEY}\n{given}\n\n{RESPONSE_KEY}"
+
+
+def _clean(field: str, text: str) -> str:
+    """`text` without surrounding blanks, or the reason why it cannot be used."""
+    if not isinstance(text, str):
+        raise UserError(field, text, "give it as text")
+    if len(text) > MAX_CHARACTERS:
+        remedy = f"shorten it to at most {MAX_CHARACTERS:,} characters"
+        raise UserError(field, f"{len(text):,} characters", remedy)
+    if "\0" in text:
+        raise UserError(field, text, "remove the NUL characters")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(field, text, "remove the lone surrogates (broken emoji)") from None
+    return text.strip()
