@@ -1,0 +1,45 @@
+"""How the keys and values of one sequence are kept, behind one Protocol.
+
+Importing this package loads no OpenVINO; its implementations do.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+KVCacheKind = Literal["paged", "stateful", "stateful-masked", "uncached"]
+KVPrecision = Literal["f32", "f16", "u8"]
+
+Tokens = NDArray[np.int64]
+Inputs = dict[str, NDArray[np.int32] | NDArray[np.int64]]
+
+
+class KVCache(Protocol):
+    """One sequence's keys and values, and the model inputs that say where they lie."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for this sequence."""
+        ...
+
+    def __len__(self) -> int:
+        """Tokens that count as past."""
+        ...
+
+    def append(self, tokens: Tokens) -> Inputs:
+        """Makes room for int64[n] `tokens`; returns the inputs of the run that fills it.
+
+        The run's last n rows belong to `tokens`.
+        """
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Forgets all past `length`.
+
+        Raises:
+            ValueError: `length` is negative or more than is cached.
+        """
+        ...

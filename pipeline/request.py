@@ -1,0 +1,82 @@
+"""What a user asks for, validated where it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import get_args
+
+from pipeline.errors import UserError
+from pipeline.kv_cache import KVCacheKind
+from pipeline.prompt import format_prompt
+from pipeline.sampling import SamplingParams
+
+MAX_DRAFT_LENGTH = 8
+MAX_NEW_TOKENS = 2048
+MAX_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One instruction and how to answer it.
+
+    Args:
+        instruction: what Dolly should do.
+        context: a passage to do it with, or empty.
+        max_new_tokens: N, the most new tokens a lane may make, the end key included.
+        temperature: 0 is greedy.
+        top_p: nucleus, in (0, 1]; 1 keeps everything.
+        top_k: keep the k likeliest tokens; 0 keeps everything.
+        seed: of each lane's own generator.
+        draft_length: K, tokens drafted a round.
+        kv_cache: how keys and values are kept.
+
+    Raises:
+        UserError: a value is outside its range.
+    """
+
+    instruction: str
+    context: str = ""
+    max_new_tokens: int = 100
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    draft_length: int = 4
+    kv_cache: KVCacheKind = "paged"
+
+    def __post_init__(self) -> None:
+        format_prompt(self.instruction, self.context)
+        _whole("new tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        _real("temperature", self.temperature, 0.0, 5.0, "0 is greedy")
+        _real("top-p", self.top_p, 0.0, 1.0, "1 keeps every token")
+        if self.top_p == 0:
+            raise UserError("top-p", self.top_p, "choose more than 0; temperature 0 is greedy")
+        _whole("top-k", self.top_k, 0, 1_000_000)
+        _whole("seed", self.seed, 0, MAX_SEED)
+        _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH)
+        if self.kv_cache not in get_args(KVCacheKind):
+            raise UserError("KV cache", self.kv_cache, f"choose {_either(get_args(KVCacheKind))}")
+
+    @property
+    def prompt(self) -> str:
+        return format_prompt(self.instruction, self.context)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return SamplingParams(self.temperature, self.top_k, self.top_p, self.seed)
+
+
+def _whole(field: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UserError(field, value, f"choose a whole number from {low} to {high:,}")
+
+
+def _real(field: str, value: object, low: float, high: float, note: str) -> None:
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not low <= number <= high:  # NaN fails every comparison
+        raise UserError(field, value, f"choose a number from {low:g} to {high:g}; {note}")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + " or " + names[-1]

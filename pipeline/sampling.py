@@ -1,0 +1,82 @@
+"""Logits to probabilities, and one draw. NumPy only; the generator is always the caller's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logits = NDArray[np.float32]
+Probs = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How logits become a distribution. Both models' distributions are shaped by the same one.
+
+    Args:
+        temperature: divides the logits; 0 is greedy (a one-hot distribution).
+        top_k: keep the k likeliest tokens; 0 keeps all.
+        top_p: keep the fewest likeliest tokens whose probabilities reach it; 1 keeps all.
+        seed: of the generation's one random generator.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+def probabilities(logits: Logits, params: SamplingParams) -> Probs:
+    """The distributions to sample from: temperature, then top-k, then top-p, as is usual.
+
+    Args:
+        logits: float32[n, vocab].
+
+    Returns:
+        float32[n, vocab], rows sum to 1.
+    """
+    if params.temperature == 0:
+        probs = np.zeros_like(logits)
+        probs[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
+        return probs
+    # The maximum is taken off before the division, so that a tiny temperature cannot overflow.
+    scaled = (logits - logits.max(axis=-1, keepdims=True)) / np.float32(params.temperature)
+    if 0 < params.top_k < logits.shape[-1]:
+        kth = np.partition(scaled, -params.top_k, axis=-1)[:, -params.top_k, None]
+        scaled[scaled < kth] = -np.inf
+    probs = np.exp(scaled)
+    probs /= probs.sum(axis=-1, keepdims=True)
+    if params.top_p < 1:
+        for row in probs:
+            _keep_nucleus(row, params.top_p)
+    return probs
+
+
+def draw(probs: Probs, rng: np.random.Generator) -> int:
+    """One token id from float[vocab] weights, which need not sum to exactly 1.
+
+    Inverse transform on the running sum. The sum is float64 so that rounding cannot carry the
+    draw past the end, and a one-hot distribution needs no random number.
+    """
+    cumulative = np.cumsum(probs, dtype=np.float64)
+    likeliest = int(probs.argmax())
+    if probs[likeliest] == cumulative[-1]:
+        return likeliest
+    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+
+
+def _keep_nucleus(row: Probs, top_p: float) -> None:
+    """Zero, in place, all but the fewest likeliest tokens that reach `top_p`, and renormalise.
+
+    Sorting a whole vocabulary costs more than a draft step. Tokens below (1 - top_p) / vocab add
+    up to less than 1 - top_p, so they are outside the nucleus and only the rest is sorted.
+    """
+    candidates = np.flatnonzero(row >= (1 - top_p) / row.size)
+    order = candidates[np.argsort(-row[candidates], kind="stable")]
+    # Where rounding keeps the running sum below top_p, searchsorted returns the end: keep all.
+    kept = order[: int(np.searchsorted(np.cumsum(row[order], dtype=np.float64), top_p)) + 1]
+    weights = row[kept]
+    row[:] = 0
+    row[kept] = weights / weights.sum()
