@@ -1,0 +1,155 @@
+"""The two decoders: generators of events over token ids.
+
+Both feed a model whatever it has not seen, `sequence[len(model):]`, and end each round by rolling
+its cache back to `len(sequence) - 1` at most. So the newest token is always still to be fed, and
+a draft that is one token behind after a full acceptance is no special case.
+
+Times are measured around the work and never across a `yield`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from pipeline.drafters import CausalLM, Drafter
+from pipeline.events import Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.sampling import SamplingParams, draw, probabilities
+from pipeline.speculation import verify
+
+
+class Autoregressive:
+    """One target run per token.
+
+    Args:
+        target: the model, its cache empty.
+        end_ids: tokens that end the text; they are emitted and counted.
+    """
+
+    def __init__(self, target: CausalLM, end_ids: frozenset[int]) -> None:
+        self._target, self._end_ids = target, end_ids
+
+    def generate(
+        self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
+    ) -> Iterator[Event]:
+        """Continues a prompt of at least one token by at most `max_new_tokens`.
+
+        The caches are empty again when it ends, however it ends.
+        """
+        target, sequence = self._target, list(prompt)
+        rng = np.random.default_rng(params.seed)
+        try:
+            start = perf_counter()
+            target.forward(sequence[:-1], rows=0)
+            yield Prefill(len(prompt), perf_counter() - start)
+
+            reason = FinishReason.LENGTH
+            for index in range(max_new_tokens):
+                start = perf_counter()
+                logits = target.forward(sequence[len(target) :], rows=1)
+                verified = perf_counter()
+                token = draw(probabilities(logits, params)[0], rng)
+                sequence.append(token)
+                end = perf_counter()
+                yield Step(
+                    index,
+                    (token,),
+                    (Origin.TARGET,),
+                    draft_s=0.0,
+                    verify_s=verified - start,
+                    other_s=end - verified,
+                    target_kv_len=len(target),
+                    target_kv_bytes=target.kv_bytes,
+                )
+                if token in self._end_ids:
+                    reason = FinishReason.STOP
+                    break
+            yield Finish(reason)
+        finally:
+            target.rollback(0)
+
+
+class Speculative:
+    """A draft proposes, one target run verifies (Chen et al. 2023, arXiv 2302.01318).
+
+    Args:
+        target: the model whose text this is, its cache empty.
+        drafter: who proposes, its cache empty.
+        draft_length: K, tokens drafted a round.
+        end_ids: tokens that end the text; they are emitted and counted.
+    """
+
+    def __init__(
+        self, target: CausalLM, drafter: Drafter, draft_length: int, end_ids: frozenset[int]
+    ) -> None:
+        self._target, self._drafter = target, drafter
+        self._draft_length, self._end_ids = draft_length, end_ids
+
+    def generate(
+        self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
+    ) -> Iterator[Event]:
+        """As `Autoregressive.generate`: greedy, the same tokens; else, the same distribution."""
+        target, drafter, sequence = self._target, self._drafter, list(prompt)
+        rng = np.random.default_rng(params.seed)
+        try:
+            start = perf_counter()
+            target.forward(sequence[:-1], rows=0)
+            drafter.prefill(sequence[:-1])
+            yield Prefill(len(prompt), perf_counter() - start)
+
+            index, left, reason = 0, max_new_tokens, FinishReason.LENGTH
+            while left and reason is not FinishReason.STOP:
+                # Draft. A round emits one token more than it drafts, and must not pass the budget.
+                start = perf_counter()
+                draft = drafter.propose(sequence, min(self._draft_length, left - 1), params, rng)
+                draft_s = perf_counter() - start
+                if draft.tokens:
+                    yield Drafted(index, draft.tokens)
+
+                # Verify: one target run, a row of logits after each drafted token and before.
+                start = perf_counter()
+                unseen = [*sequence[len(target) :], *draft.tokens]
+                logits = target.forward(unseen, rows=len(draft) + 1)
+                verified = perf_counter()
+
+                # Accept, then resample or take the bonus token.
+                target_probs = probabilities(logits, params)
+                verdict = verify(target_probs, draft.probs, draft.tokens, rng)
+                tokens = (*draft.tokens[: verdict.accepted], verdict.token)
+                origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
+                for place, token in enumerate(tokens, start=1):
+                    if token in self._end_ids:
+                        tokens, origins, reason = tokens[:place], origins[:place], FinishReason.STOP
+                        break
+
+                # Roll both caches back to what stands.
+                sequence += tokens
+                left -= len(tokens)
+                target.rollback(min(len(target), len(sequence) - 1))
+                drafter.rollback(min(len(drafter), len(sequence) - 1))
+                end = perf_counter()
+                yield Step(
+                    index,
+                    tokens,
+                    origins,
+                    draft_s=draft_s,
+                    verify_s=verified - start,
+                    other_s=end - verified,
+                    drafted=draft.tokens,
+                    accepted=verdict.accepted,
+                    draft_prob=verdict.draft_prob,
+                    target_prob=verdict.target_prob,
+                    accept_prob=verdict.accept_prob,
+                    uniform=verdict.uniform,
+                    target_kv_len=len(target),
+                    draft_kv_len=len(drafter),
+                    target_kv_bytes=target.kv_bytes,
+                    draft_kv_bytes=drafter.kv_bytes,
+                )
+                index += 1
+            yield Finish(reason)
+        finally:
+            target.rollback(0)
+            drafter.rollback(0)

@@ -1,0 +1,107 @@
+"""The test at the heart of it: accept, resample, or take a bonus token.
+
+Speculative sampling as in Chen et al. 2023 (arXiv 2302.01318, algorithm 2) and Leviathan et al.
+2023 (arXiv 2211.17192): whatever the draft proposes, the emitted tokens follow the target's
+distribution. Pure functions of arrays and a generator; no models here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.events import Origin
+from pipeline.sampling import Probs, draw
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Proposed tokens, and the distributions they were drawn from.
+
+    `probs` is float32[g, vocab], or None for a deterministic draft, such as a look-up: a
+    distribution with all its mass on the token proposed.
+    """
+
+    tokens: tuple[int, ...] = ()
+    probs: Probs | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`accepted` drafted tokens stand, and `token` follows them.
+
+    The lists have one entry for each drafted token. `uniform` is the number drawn where one was
+    needed: for a tested token whose accept probability is neither 0 nor 1.
+    """
+
+    accepted: int
+    token: int
+    origin: Origin
+    draft_prob: tuple[float, ...]
+    target_prob: tuple[float, ...]
+    accept_prob: tuple[float, ...]
+    uniform: tuple[float | None, ...]
+
+
+def verify(
+    target_probs: Probs,
+    draft_probs: Probs | None,
+    draft_tokens: Sequence[int],
+    rng: np.random.Generator,
+) -> Verdict:
+    """Tests drafted tokens in order, until the first rejection.
+
+    Args:
+        target_probs: float32[g+1, vocab], row i the target's distribution after i drafted tokens.
+        draft_probs: float32[g, vocab], what each token was drawn from; None if deterministic.
+        draft_tokens: the g proposed ids; g may be 0.
+    """
+    rows = np.arange(len(draft_tokens))
+    target_prob = target_probs[rows, draft_tokens] if len(rows) else np.empty(0, np.float32)
+    draft_prob = np.ones_like(target_prob)
+    if draft_probs is not None and len(rows):
+        draft_prob = draft_probs[rows, draft_tokens]
+    accept_prob = np.minimum(1.0, target_prob / draft_prob)
+
+    uniform: list[float | None] = [None] * len(rows)
+    accepted = 0
+    for i, chance in enumerate(accept_prob):
+        if 0 < chance < 1:
+            uniform[i] = rng.random()
+        if chance < 1 and not _passes(chance, uniform[i]):
+            break
+        accepted += 1
+
+    if accepted < len(rows):
+        origin = Origin.RESAMPLED
+        draft_row = None if draft_probs is None else draft_probs[accepted]
+        remaining = _residual(target_probs[accepted], draft_row, draft_tokens[accepted])
+        token = draw(remaining, rng)
+    else:
+        origin = Origin.BONUS if accepted else Origin.TARGET
+        token = draw(target_probs[accepted], rng)
+    columns = (draft_prob, target_prob, accept_prob)
+    return Verdict(accepted, token, origin, *(tuple(c.tolist()) for c in columns), tuple(uniform))
+
+
+def _passes(chance: float, uniform: float | None) -> bool:
+    return uniform is not None and uniform < chance
+
+
+def _residual(target_row: Probs, draft_row: Probs | None, rejected: int) -> Probs:
+    """What the target wants beyond what the draft already gave: (target - draft), positive part.
+
+    `draw` normalises it. It is empty only if rounding made the two rows equal, where rejecting
+    had probability zero; the target's own row is then right.
+    """
+    if draft_row is None:
+        remaining = target_row.copy()
+        remaining[rejected] = 0
+    else:
+        remaining = np.maximum(target_row - draft_row, 0)
+    return remaining if remaining.any() else target_row
