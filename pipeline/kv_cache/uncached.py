@@ -1,0 +1,33 @@
+"""No past at all: the whole prefix in every run. The ablation's baseline."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+
+from pipeline.kv_cache import Inputs, Tokens
+from pipeline.kv_cache.stateful import stateful_inputs
+
+
+class Uncached:
+    """Remembers the tokens and nothing that was computed from them."""
+
+    nbytes = 0
+
+    def __init__(self, request: ov.InferRequest) -> None:
+        self._request = request
+        self._tokens = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def append(self, tokens: Tokens) -> Inputs:
+        self._request.reset_state()
+        self._tokens = np.concatenate([self._tokens, tokens])
+        length = len(self._tokens)
+        return stateful_inputs(self._tokens, np.arange(length), np.ones(length, np.int64))
+
+    def rollback(self, length: int) -> None:
+        if not 0 <= length <= len(self._tokens):
+            raise ValueError(f"cannot roll {len(self._tokens)} tokens back to {length}")
+        self._tokens = self._tokens[:length]

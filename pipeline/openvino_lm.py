@@ -1,0 +1,195 @@
+"""`OVModel`, compiled weights that many may share, and `OVCausalLM`, one sequence of one model.
+
+Knows OpenVINO and token ids; not what they mean, nor how they are chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import openvino.opset13 as ops
+from numpy.typing import NDArray
+
+from pipeline.errors import UserError
+from pipeline.kv_cache import KVCache, KVCacheKind, KVPrecision, paged
+from pipeline.kv_cache.paged import PagedKVCache
+from pipeline.kv_cache.stateful import MaskedKVCache, StatefulKVCache
+from pipeline.kv_cache.uncached import Uncached
+
+_CACHES: dict[KVCacheKind, Callable[[ov.InferRequest], KVCache]] = {
+    "paged": PagedKVCache,
+    "stateful": StatefulKVCache,
+    "stateful-masked": MaskedKVCache,
+    "uncached": Uncached,
+}
+_ROWS = "logit_rows"
+_XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
+
+
+class OVModel:
+    """A GPT-NeoX IR, compiled for one kind of cache. Holds no sequence.
+
+    Losslessness is a property of the kernels. The CPU plugin quantises activations on the fly,
+    and a run of one token takes another kernel than a run of several, so their logits differ by
+    more than the gap between two good tokens. What makes them agree depends on the cache:
+
+    - paged: an f16 or f32 cache, and single tokens padded to a run of two whose second slot is
+      rolled back. Runs of 2 to 9 tokens then give bit-identical logits.
+    - the others cannot roll a pad back for free: f32 states, activations not quantised.
+
+    Args:
+        folder: `openvino_model.xml`, `.bin` and `config.json`, as optimum-intel writes them.
+        kv_cache: how its sequences keep their keys and values.
+        kv_precision: of the cache; None takes f16 for paged and f32 for the others.
+        lossless: logits do not depend on how many tokens are run at once. Off, everything is as
+            fast as the plugin can make it.
+        threads: of inference; 0 leaves it to OpenVINO.
+
+    Raises:
+        UserError: a file is missing, truncated, or not a GPT-NeoX model.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kv_cache: KVCacheKind = "paged",
+        kv_precision: KVPrecision | None = None,
+        lossless: bool = True,
+        threads: int = 0,
+    ) -> None:
+        self.kv_cache = kv_cache
+        config = _read_config(folder)
+        self.vocab_size: int = config["vocab_size"]
+        self.context_length: int = config["max_position_embeddings"]
+        self.weight_bytes = (folder / _BIN).stat().st_size
+        self.pads_single_tokens = lossless and kv_cache == "paged"
+
+        model = _read_model(folder)
+        self.parameters = _count_parameters(model)
+        if kv_cache == "paged":
+            paged.prepare(model)
+        _select_rows(model, token_axis=0 if kv_cache == "paged" else 1)
+        options: dict[str, str | int] = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "KV_CACHE_PRECISION": kv_precision or ("f16" if kv_cache == "paged" else "f32"),
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": threads,
+        }
+        if lossless and kv_cache != "paged":
+            options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+        self._compiled = ov.Core().compile_model(model, "CPU", options)
+        # What the plugin made of the request, which an IR's own settings may override.
+        self.kv_precision: str = self._compiled.get_property("KV_CACHE_PRECISION").get_type_name()
+
+    def sequence(self) -> OVCausalLM:
+        """A new, empty sequence with a cache of its own; the weights are shared."""
+        request = self._compiled.create_infer_request()
+        return OVCausalLM(self, request, _CACHES[self.kv_cache](request))
+
+    def warm(self, most_tokens: int) -> None:
+        """Runs every token count up to `most_tokens`: each compiles kernels the first time."""
+        sequence = self.sequence()
+        for count in range(1, most_tokens + 1):
+            sequence.forward([0] * count, rows=count)
+            sequence.rollback(0)
+
+
+class OVCausalLM:
+    """One sequence of a model. Made by `OVModel.sequence`.
+
+    Input tensors are allocated once, by the request, and reshaped and written in place.
+    """
+
+    def __init__(self, model: OVModel, request: ov.InferRequest, cache: KVCache) -> None:
+        self.vocab_size = model.vocab_size
+        self.context_length = model.context_length
+        self._pads_single_tokens = model.pads_single_tokens
+        self._request, self._cache = request, cache
+        self._tensors = {port.any_name: request.get_tensor(port) for port in request.model_inputs}
+        self._logits = request.get_output_tensor()
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._cache.nbytes
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
+        """Appends `tokens`; returns the logits after each of the last `rows` of them.
+
+        Only these rows reach the vocabulary's matrix product. No tokens, no run.
+
+        Returns:
+            float32[rows, vocab], the caller's to keep.
+        """
+        if not tokens:
+            return np.empty((0, self.vocab_size), np.float32)
+        length = len(self._cache) + len(tokens)
+        padding = int(self._pads_single_tokens and len(tokens) == 1)
+        inputs = self._cache.append(np.array([*tokens, *tokens[:padding]], np.int64))
+        end = inputs["input_ids"].size - padding
+        self._run({**inputs, _ROWS: np.arange(end - rows, end)})
+        if padding:
+            self._cache.rollback(length)
+        return self._logits.data.reshape(rows, self.vocab_size).copy()
+
+    def rollback(self, length: int) -> None:
+        self._cache.rollback(length)
+
+    def _run(self, inputs: dict[str, NDArray[np.int32] | NDArray[np.int64]]) -> None:
+        for name, value in inputs.items():
+            tensor = self._tensors[name]
+            tensor.shape = value.shape
+            tensor.data[...] = value
+        self._request.start_async()
+        self._request.wait()
+
+
+def _select_rows(model: ov.Model, token_axis: int) -> None:
+    """Adds an input, int64[rows], that picks the hidden states whose logits are wanted."""
+    node = model.output("logits").get_node().input_value(0).get_node()
+    while node.get_type_name() != "MatMul":
+        node = node.input_value(0).get_node()
+    rows = ops.parameter([-1], np.int64, name=_ROWS)
+    rows.output(0).set_names({_ROWS})
+    picked = ops.gather(node.input_value(0), rows, ops.constant(token_axis, np.int64))
+    node.input(0).replace_source_output(picked.output(0))
+    model.add_parameters([rows])
+    model.validate_nodes_and_infer_types()
+
+
+def _count_parameters(model: ov.Model) -> int:
+    """Weights of at least two dimensions: compressed ones count once, their scales not."""
+    constants = (op for op in model.get_ops() if op.get_type_name() == "Constant")
+    shapes = (list(op.output(0).shape) for op in constants)
+    return sum(int(np.prod(s)) for s in shapes if len(s) == 2 and min(s) > 1)
+
+
+def _read_model(folder: Path) -> ov.Model:
+    try:
+        return ov.Core().read_model(folder / _XML)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        remedy = f"replace the damaged files or convert the model again ({reason})"
+        raise UserError("model", str(folder), remedy) from None
+
+
+def _read_config(folder: Path) -> dict[str, int]:
+    for name in (_XML, _BIN, _CONFIG):
+        if not (folder / name).is_file():
+            raise UserError("model", str(folder), f"add its {name}, or convert the model again")
+    try:
+        config = json.loads((folder / _CONFIG).read_text())
+        kind = config["model_type"]
+        sizes = {name: int(config[name]) for name in ("vocab_size", "max_position_embeddings")}
+    except (ValueError, KeyError, TypeError):
+        remedy = f"replace its damaged {_CONFIG}, or convert the model again"
+        raise UserError("model", str(folder), remedy) from None
+    if kind != "gpt_neox":
+        raise UserError("model", kind, "choose a GPT-NeoX model, such as Dolly v2 or Pythia")
+    return sizes
