@@ -6,6 +6,7 @@ Knows OpenVINO and token ids; not what they mean, nor how they are chosen.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,6 +28,11 @@ _CACHES: dict[KVCacheKind, Callable[[ov.InferRequest], KVCache]] = {
     "uncached": Uncached,
 }
 _ROWS = "logit_rows"
+_WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
+# With a cache that forgets for free, a long run is cut and padded to widths that were warmed: the
+# first run of each width compiles kernels, and no user should wait for that.
+_MOST_DECODED = 9  # tokens in the widest verification
+_CHUNK, _PAD_TO = 64, 32
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
 
 
@@ -66,10 +72,11 @@ class OVModel:
         self.vocab_size: int = config["vocab_size"]
         self.context_length: int = config["max_position_embeddings"]
         self.weight_bytes = (folder / _BIN).stat().st_size
-        self.pads_single_tokens = lossless and kv_cache == "paged"
+        self.free_rollback = kv_cache == "paged"
+        self.least_tokens = 2 if lossless and self.free_rollback else 1
 
         model = _read_model(folder)
-        self.parameters = _count_parameters(model)
+        self.parameters, self.weights = _measure_weights(model)
         if kv_cache == "paged":
             paged.prepare(model)
         _select_rows(model, token_axis=0 if kv_cache == "paged" else 1)
@@ -85,16 +92,22 @@ class OVModel:
         # What the plugin made of the request, which an IR's own settings may override.
         self.kv_precision: str = self._compiled.get_property("KV_CACHE_PRECISION").get_type_name()
 
-    def sequence(self) -> OVCausalLM:
-        """A new, empty sequence with a cache of its own; the weights are shared."""
-        request = self._compiled.create_infer_request()
-        return OVCausalLM(self, request, _CACHES[self.kv_cache](request))
+    def sequence(self, vocab_size: int | None = None) -> OVCausalLM:
+        """A new, empty sequence with a cache of its own; the weights are shared.
 
-    def warm(self, most_tokens: int) -> None:
-        """Runs every token count up to `most_tokens`: each compiles kernels the first time."""
+        Args:
+            vocab_size: cut the logits to this many, if the model has more: rows that padding
+                added, or tokens it was never taught.
+        """
+        request = self._compiled.create_infer_request()
+        vocab_size = min(vocab_size or self.vocab_size, self.vocab_size)
+        return OVCausalLM(self, request, _CACHES[self.kv_cache](request), vocab_size)
+
+    def warm(self) -> None:
+        """Runs every token count that decoding uses: each compiles kernels the first time."""
         sequence = self.sequence()
-        for count in range(1, most_tokens + 1):
-            sequence.forward([0] * count, rows=count)
+        for count in (*range(1, _MOST_DECODED + 1), _PAD_TO, _CHUNK):
+            sequence.forward([0] * count, rows=min(count, _MOST_DECODED))
             sequence.rollback(0)
 
 
@@ -104,10 +117,11 @@ class OVCausalLM:
     Input tensors are allocated once, by the request, and reshaped and written in place.
     """
 
-    def __init__(self, model: OVModel, request: ov.InferRequest, cache: KVCache) -> None:
-        self.vocab_size = model.vocab_size
-        self.context_length = model.context_length
-        self._pads_single_tokens = model.pads_single_tokens
+    def __init__(
+        self, model: OVModel, request: ov.InferRequest, cache: KVCache, vocab_size: int
+    ) -> None:
+        self.vocab_size = vocab_size
+        self._free_rollback, self._least_tokens = model.free_rollback, model.least_tokens
         self._request, self._cache = request, cache
         self._tensors = {port.any_name: request.get_tensor(port) for port in request.model_inputs}
         self._logits = request.get_output_tensor()
@@ -127,19 +141,34 @@ class OVCausalLM:
         Returns:
             float32[rows, vocab], the caller's to keep.
         """
+        if self._free_rollback:
+            while len(tokens) > max(_CHUNK, rows):
+                self._forward(tokens[:_CHUNK], rows=0)
+                tokens = tokens[_CHUNK:]
+        return self._forward(tokens, rows)
+
+    def rollback(self, length: int) -> None:
+        self._cache.rollback(length)
+
+    def _forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
+        """One run."""
         if not tokens:
             return np.empty((0, self.vocab_size), np.float32)
         length = len(self._cache) + len(tokens)
-        padding = int(self._pads_single_tokens and len(tokens) == 1)
-        inputs = self._cache.append(np.array([*tokens, *tokens[:padding]], np.int64))
+        padding = self._padding(len(tokens))
+        inputs = self._cache.append(np.array([*tokens, *[tokens[0]] * padding], np.int64))
         end = inputs["input_ids"].size - padding
         self._run({**inputs, _ROWS: np.arange(end - rows, end)})
         if padding:
             self._cache.rollback(length)
-        return self._logits.data.reshape(rows, self.vocab_size).copy()
+        logits = self._logits.data.reshape(rows, -1) if rows else np.empty((0, 0), np.float32)
+        return logits[:, : self.vocab_size].copy()
 
-    def rollback(self, length: int) -> None:
-        self._cache.rollback(length)
+    def _padding(self, count: int) -> int:
+        """Tokens to add to a run of `count`, and to roll back after it."""
+        if not self._free_rollback:
+            return 0
+        return -count % _PAD_TO if count > _MOST_DECODED else max(0, self._least_tokens - count)
 
     def _run(self, inputs: dict[str, NDArray[np.int32] | NDArray[np.int64]]) -> None:
         for name, value in inputs.items():
@@ -163,11 +192,13 @@ def _select_rows(model: ov.Model, token_axis: int) -> None:
     model.validate_nodes_and_infer_types()
 
 
-def _count_parameters(model: ov.Model) -> int:
-    """Weights of at least two dimensions: compressed ones count once, their scales not."""
-    constants = (op for op in model.get_ops() if op.get_type_name() == "Constant")
-    shapes = (list(op.output(0).shape) for op in constants)
-    return sum(int(np.prod(s)) for s in shapes if len(s) == 2 and min(s) > 1)
+def _measure_weights(model: ov.Model) -> tuple[int, str]:
+    """How many weights there are in matrices, and the type that most of them have."""
+    counts: Counter[str] = Counter()
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape[:2]) > 1:
+            counts[node.get_element_type().get_type_name()] += int(np.prod(node.shape))
+    return counts.total(), _WEIGHT_NAMES.get(name := counts.most_common(1)[0][0], name)
 
 
 def _read_model(folder: Path) -> ov.Model:

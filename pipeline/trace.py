@@ -221,10 +221,20 @@ class LaneRecorder:
                 pass  # the step that follows tells what became of these
         return ()
 
+    @property
+    def time_s(self) -> float:
+        """The lane's own clock."""
+        return self._time_s
+
+    @property
+    def finished(self) -> bool:
+        return self._finish is not None
+
     def lane(self) -> Lane:
         """The lane as it stands."""
-        text = "".join(token.text for token in self._tokens)
-        return Lane(self._prefill_s, self._finish, text, tuple(self._tokens), tuple(self._steps))
+        tokens = tuple(self._tokens)
+        text = "".join(token.text for token in tokens)
+        return Lane(self._prefill_s, self._finish, text, tokens, tuple(self._steps))
 
     def _text(self, step: Step) -> Iterable[Token]:
         for token, origin in zip(step.tokens, step.origins, strict=True):

@@ -98,9 +98,7 @@ def stateful_inputs(tokens: Tokens, positions: Tokens, mask: Tokens) -> Inputs:
 
 def _token_bytes(request: ov.InferRequest) -> int:
     """Bytes that one token takes in all states together, at the effective precision."""
-    precision = request.get_compiled_model().get_property("KV_CACHE_PRECISION")
-    values = sum(
-        np.prod([s for axis, s in enumerate(state.state.shape) if axis != _TOKEN_AXIS])
-        for state in request.query_state()
-    )
-    return int(values * precision.size)
+    compiled = request.get_compiled_model()
+    shapes = [list(state.state.shape) for state in request.query_state()]  # of empty states
+    values = sum(heads * head_size for _, heads, _, head_size in shapes)
+    return values * int(compiled.get_property("KV_CACHE_PRECISION").size)

@@ -1,0 +1,154 @@
+"""The race in a terminal: `python -m pipeline "instruction"`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from pipeline.dolly import Dolly, Mode
+from pipeline.errors import UserError
+from pipeline.events import Origin
+from pipeline.kv_cache import KVCacheKind, KVPrecision
+from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.request import Request
+from pipeline.trace import Lane, Token, Trace
+
+_COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
+    Origin.TARGET: "",
+    Origin.ACCEPTED: "\033[4;34m",
+    Origin.RESAMPLED: "\033[1;33m",
+    Origin.BONUS: "\033[3;35m",
+}
+_RESET = "\033[0m"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """One line, without the usage."""
+        raise UserError("arguments", message, "see python -m pipeline --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status: 2 for what the user can mend."""
+    try:
+        options = _parser().parse_args(arguments)
+        if options.json and not Path(options.json).parent.is_dir():
+            raise UserError("json", options.json, "choose a file in a folder that exists")
+        request = Request(
+            options.instruction,
+            options.context,
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            seed=options.seed,
+            draft_length=options.draft_length,
+            kv_cache=options.kv_cache,
+        )
+        dolly = Dolly(options.pair, options.kv_precision)
+        trace = _show(dolly, request, options.mode)
+        if options.json:
+            _write(Path(options.json), trace)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m pipeline",
+        description="Dolly answers an instruction autoregressively and speculatively.",
+    )
+    parser.add_argument("instruction", help="what Dolly should do")
+    parser.add_argument("--context", default="", help="a passage to do it with")
+    parser.add_argument("--mode", choices=get_args(Mode), default="race")
+    parser.add_argument(
+        "--pair",
+        default=DEFAULT_PAIR,
+        metavar="NAME",
+        help=f"{', '.join(PAIRS)}, or a folder that holds target/ and draft/",
+    )
+    parser.add_argument("--draft-length", type=int, default=4, metavar="K", help="1 to 8")
+    parser.add_argument("--kv-cache", choices=get_args(KVCacheKind), default="paged")
+    parser.add_argument(
+        "--kv-precision", choices=get_args(KVPrecision), help="default: what is lossless"
+    )
+    parser.add_argument("--max-new-tokens", type=int, default=100, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=0, help="0 keeps every token")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE", help="write the trace to FILE")
+    return parser
+
+
+def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
+    """Runs the request, prints each lane and the verdict, and returns the trace.
+
+    A terminal has one place to write: the lane shown live is the speculative one, if it runs.
+    """
+    run = dolly.start(request, mode)
+    colour = sys.stdout.isatty()
+    live = "autoregressive" if mode == "autoregressive" else "speculative"
+    print(_heading(live))
+    try:
+        for update in run:
+            if update.lane == live:
+                print("".join(_paint(t, colour) for t in update.tokens), end="", flush=True)
+    finally:
+        print()
+    trace = run.trace()
+    if mode == "race" and trace.autoregressive:
+        print(f"\n{_heading('autoregressive')}\n{_safe(trace.autoregressive.text)}")
+    print()
+    for name, lane in trace.lanes.items():
+        print(f"{name:>14}  {_figures(lane)}")
+    if trace.speedup:
+        verdict = "faster" if trace.speedup >= 1 else "— speculation loses here"
+        print(f"{'speedup':>14}  {trace.speedup:.2f}× {verdict}")
+    if trace.identical is not None:
+        same = "identical output" if trace.identical else "OUTPUTS DIFFER"
+        print(f"{'greedy':>14}  {same}, {trace.agreeing_tokens} tokens agree")
+    return trace
+
+
+def _heading(lane: str) -> str:
+    return f"── {lane} " + "─" * (60 - len(lane))
+
+
+def _figures(lane: Lane) -> str:
+    parts = [f"{len(lane.tokens)} tokens", f"prefill {lane.prefill_s * 1e3:.0f} ms"]
+    if lane.tokens_per_second:
+        parts.append(f"{lane.tokens_per_second:.1f} tok/s")
+    if lane.acceptance_rate is not None and lane.block_efficiency is not None:
+        parts.append(f"{lane.acceptance_rate:.0%} accepted ({lane.accepted} of {lane.tested})")
+        parts.append(f"{lane.block_efficiency:.2f} tokens a target run")
+    return ", ".join(parts)
+
+
+def _paint(token: Token, colour: bool) -> str:
+    start = _COLOURS[token.origin] if colour and token.text else ""
+    return f"{start}{_safe(token.text)}{_RESET if start else ''}"
+
+
+def _safe(text: str) -> str:
+    """Model text without control characters, which a terminal would obey."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def _write(path: Path, trace: Trace) -> None:
+    try:
+        path.write_text(trace.to_json(), encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError("json", str(path), f"choose a file that can be written ({reason})") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""A loaded pair that answers requests: instruction in, race and trace out.
+
+This is where the parts meet: prompt, tokenizer, models, decoders, race, trace.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pipeline.decoding import Autoregressive, Speculative
+from pipeline.drafters import ModelDrafter
+from pipeline.environment import environment
+from pipeline.errors import UserError
+from pipeline.events import Event, Finish, FinishReason
+from pipeline.kv_cache import KVCacheKind, KVPrecision
+from pipeline.openvino_lm import OVModel
+from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
+from pipeline.race import race
+from pipeline.request import Request
+from pipeline.tokenizer import Tokenizer
+from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
+
+Mode = Literal["race", "autoregressive", "speculative"]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What just happened in a lane. `tokens` are those that a step emitted, with their text."""
+
+    lane: str
+    event: Event
+    tokens: tuple[Token, ...]
+    time_s: float  # the lane's own clock
+
+
+class Dolly:
+    """A pair of models, compiled and warm. Any number of runs may share it; each owns its caches.
+
+    Args:
+        pair: a name, or a folder that holds `target/` and `draft/`.
+        kv_precision: of the caches; None takes what keeps speculation lossless.
+        lossless: off, both models run as fast as OpenVINO can make them, and greedy speculative
+            text may differ from greedy autoregressive text where two tokens are nearly tied.
+        threads: of inference; 0 leaves it to OpenVINO.
+
+    Raises:
+        UserError: the pair does not exist, is damaged, or its models do not belong together.
+    """
+
+    def __init__(
+        self,
+        pair: str | Path = DEFAULT_PAIR,
+        kv_precision: KVPrecision | None = None,
+        lossless: bool = True,
+        threads: int = 0,
+    ) -> None:
+        if kv_precision is not None and kv_precision not in get_args(KVPrecision):
+            raise UserError("KV precision", kv_precision, "choose f32, f16 or u8")
+        self.pair: Pair = find_pair(pair)
+        self.tokenizer = Tokenizer(self.pair.target)
+        self.tokenizer.require_dolly_tokens()
+        self._draft_vocab = _shared_vocabulary(self.tokenizer, Tokenizer(self.pair.draft))
+        self._options = {"kv_precision": kv_precision, "lossless": lossless, "threads": threads}
+        self._loading = threading.Lock()
+        self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
+        self.models("paged")
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that both models can attend to, prompt and answer together."""
+        return min(model.context_length for model in self.models("paged"))
+
+    def models(self, kv_cache: KVCacheKind) -> tuple[OVModel, OVModel]:
+        """Target and draft for one kind of cache, compiled and warmed when first asked for."""
+        with self._loading:
+            if kv_cache not in self._compiled:
+                folders = (self.pair.target, self.pair.draft)
+                target, draft = (OVModel(f, kv_cache, **self._options) for f in folders)  # type: ignore[arg-type]
+                target.warm()
+                draft.warm()
+                self._compiled[kv_cache] = target, draft
+            return self._compiled[kv_cache]
+
+    def describe(self, kv_cache: KVCacheKind = "paged") -> dict[str, Any]:
+        """The trace's `pair`."""
+        ids = (self.pair.target_id, self.pair.draft_id)
+        about = (
+            {
+                "id": name,
+                "parameters": model.parameters,
+                "weights": model.weights,
+                "bytes": model.weight_bytes,
+                "kv_precision": model.kv_precision,
+            }
+            for name, model in zip(ids, self.models(kv_cache), strict=True)
+        )
+        return {"name": self.pair.name, "target": next(about), "draft": next(about)}
+
+    def start(self, request: Request, mode: Mode = "race") -> Run:
+        """Prepares a run; nothing is computed before it is iterated.
+
+        Raises:
+            UserError: the prompt does not fit into the context, or there is no such mode.
+        """
+        if mode not in get_args(Mode):
+            raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
+        prompt = self.tokenizer.encode(request.prompt)
+        room = self.context_length - len(prompt)
+        if room < 1:
+            remedy = f"shorten it: the context holds {self.context_length}, the answer included"
+            raise UserError("prompt", f"{len(prompt):,} tokens", remedy)
+        budget = min(request.max_new_tokens, room)
+        names = (AUTOREGRESSIVE, SPECULATIVE) if mode == "race" else (mode,)
+        lanes = {name: self._lane(name, request, prompt, budget) for name in names}
+        recorders = {name: LaneRecorder(self.tokenizer.detokenizer()) for name in names}
+        return Run(lanes, recorders, self._about(request, prompt))
+
+    def _lane(
+        self, name: str, request: Request, prompt: list[int], budget: int
+    ) -> Iterator[Event]:
+        target_model, draft_model = self.models(request.kv_cache)
+        end_ids = self.tokenizer.end_ids
+        target = target_model.sequence(self.tokenizer.size)
+        if name == AUTOREGRESSIVE:
+            autoregressive = Autoregressive(target, end_ids)
+            return autoregressive.generate(prompt, request.sampling, budget)
+        draft = draft_model.sequence(self._draft_vocab)
+        drafter = ModelDrafter(draft, target.vocab_size, end_ids)
+        speculative = Speculative(target, drafter, request.draft_length, end_ids)
+        return speculative.generate(prompt, request.sampling, budget)
+
+    def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
+        return {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "environment": _environment(),
+            "pair": self.describe(request.kv_cache),
+            "request": {**asdict(request), "drafter": "model"},
+            "prompt_tokens": tuple(prompt),
+        }
+
+
+class Run:
+    """One request being answered. Iterate it once; look at `trace()` whenever you like."""
+
+    def __init__(
+        self,
+        lanes: dict[str, Iterator[Event]],
+        recorders: dict[str, LaneRecorder],
+        about: dict[str, Any],
+    ) -> None:
+        self._lanes, self._recorders, self._about = lanes, recorders, about
+        self._cancelled = threading.Event()
+
+    def __iter__(self) -> Iterator[Update]:
+        """Runs the race. A lane left without an end, because the iteration was cancelled or
+        closed or because it failed, gets one in the trace.
+        """
+        racing = race(self._lanes)
+        reason = FinishReason.CANCELLED
+        try:
+            for name, event in racing:
+                recorder = self._recorders[name]
+                tokens = recorder.record(event)
+                yield Update(name, event, tokens, recorder.time_s)
+                if self._cancelled.is_set():
+                    break
+        except Exception:
+            reason = FinishReason.ERROR
+            raise
+        finally:
+            racing.close()
+            for recorder in self._recorders.values():
+                if not recorder.finished:
+                    recorder.record(Finish(reason))
+
+    def cancel(self) -> None:
+        """Ends the run after the event under way; from any thread."""
+        self._cancelled.set()
+
+    def trace(self) -> Trace:
+        """The record as it stands; from any thread."""
+        lanes = {name: recorder.lane() for name, recorder in self._recorders.items()}
+        return Trace(**self._about, lanes=lanes)
+
+
+def _shared_vocabulary(target: Tokenizer, draft: Tokenizer) -> int:
+    """How many of the target's first ids the draft may propose: all that both know.
+
+    The draft may lack tokens that were added to the target (Pythia for Dolly), nothing else.
+    """
+    if draft.merges != target.merges or not draft.vocab.items() <= target.vocab.items():
+        remedy = "choose a target and a draft with one tokenizer"
+        raise UserError("pair", "two different tokenizers", remedy)
+    return draft.size
+
+
+@cache
+def _environment() -> dict[str, Any]:
+    return environment()

@@ -1,0 +1,40 @@
+"""What a run ran on: the machine and the versions, as a trace records them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("openvino", "optimum-intel", "transformers", "tokenizers", "nncf", "gradio", "numpy")
+
+
+def environment() -> dict[str, Any]:
+    """The trace's `environment`: plain JSON values. Packages that are not installed are left out."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "os": platform.platform(terse=True),
+        "python": platform.python_version(),
+        **{name: found for name in _PACKAGES if (found := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    """The processor's own name; only Linux keeps it where Python does not look."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
