@@ -52,6 +52,10 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         return list(self._fast.encode(text, add_special_tokens=False).ids)
 
+    def piece(self, token: int) -> str:
+        """One token on its own, for showing; bytes that are no whole character become �."""
+        return self._bytes[token].decode("utf-8", "replace") if token < self.size else ""
+
     def detokenizer(self) -> Detokenizer:
         return Detokenizer(self._bytes, self.end_ids)
 

@@ -1,0 +1,56 @@
+"""Fakes with real behaviour: a table-driven language model with a real rollback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class FakeLM:
+    """Logits depend on the last two tokens only, through a table drawn from a seed.
+
+    Args:
+        sharpness: scales the logits; a small one makes the distributions nearly uniform.
+        like: another FakeLM to resemble, by `likeness` in 0..1.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        seed: int,
+        sharpness: float = 1.5,
+        like: FakeLM | None = None,
+        likeness: float = 0.0,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.table = np.random.default_rng(seed).normal(size=(vocab_size,) * 3) * sharpness
+        if like is not None:
+            self.table = likeness * like.table + (1 - likeness) * self.table
+        self.tokens: list[int] = []
+        self.widths: list[int] = []  # tokens of each run
+        self.most_held = 0
+
+    kv_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
+        if tokens:
+            self.widths.append(len(tokens))
+        self.tokens += tokens
+        self.most_held = max(self.most_held, len(self.tokens))
+        ends = range(len(self.tokens) - rows + 1, len(self.tokens) + 1)
+        logits = [self.next_logits(self.tokens[:end]) for end in ends]
+        return np.array(logits, np.float32).reshape(rows, self.vocab_size)
+
+    def rollback(self, length: int) -> None:
+        if not 0 <= length <= len(self.tokens):
+            raise ValueError(f"cannot roll {len(self.tokens)} tokens back to {length}")
+        del self.tokens[length:]
+
+    def next_logits(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        first, second = (0, *tokens)[-2:]
+        return self.table[first, second]

@@ -1,0 +1,115 @@
+"""What `verify` emits follows the target's distribution, whatever was drafted."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from pipeline.events import Origin
+from pipeline.sampling import draw
+from pipeline.speculation import verify
+
+VOCAB = 5
+SIGNIFICANCE = 1e-6  # of hundreds of fixed-seed tests, none should fail by chance
+
+
+def distribution(seed: int, concentration: float) -> np.ndarray:
+    weights = np.random.default_rng(seed).dirichlet([concentration] * VOCAB)
+    return weights.astype(np.float32)
+
+
+def one_hot(token: int) -> np.ndarray:
+    return np.eye(VOCAB, dtype=np.float32)[token]
+
+
+def assert_follows(tokens: list[int], probs: np.ndarray) -> None:
+    counts = np.bincount(tokens, minlength=VOCAB)
+    possible = probs > 0
+    assert counts[~possible].sum() == 0
+    expected = probs[possible].astype(float)
+    expected *= len(tokens) / expected.sum()
+    kept = expected > 1
+    if kept.sum() > 1:
+        seen = counts[possible][kept]
+        expected = expected[kept] * seen.sum() / expected[kept].sum()
+        assert chisquare(seen, expected).pvalue > SIGNIFICANCE
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 2.0]), st.sampled_from([0.1, 1.0]))
+def test_the_first_token_follows_the_target(seed, target_spread, draft_spread):
+    target = np.stack([distribution(seed, target_spread), distribution(seed + 1, target_spread)])
+    drafted_from = distribution(seed + 2, draft_spread)[None]
+    rng = np.random.default_rng(seed)
+    tokens = []
+    for _ in range(4000):
+        proposal = draw(drafted_from[0], rng)
+        verdict = verify(target, drafted_from, [proposal], rng)
+        tokens.append(proposal if verdict.accepted else verdict.token)
+    assert_follows(tokens, target[0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, VOCAB - 1))
+def test_a_deterministic_draft_follows_the_target_too(seed, proposal):
+    target = np.stack([distribution(seed, 0.5), distribution(seed + 1, 0.5)])
+    rng = np.random.default_rng(seed)
+    tokens = []
+    for _ in range(4000):
+        verdict = verify(target, None, [proposal], rng)
+        tokens.append(proposal if verdict.accepted else verdict.token)
+    assert_follows(tokens, target[0])
+
+
+def test_accepting_is_as_likely_as_the_distributions_overlap():
+    target, drafted = distribution(1, 1.0), distribution(2, 1.0)
+    rng = np.random.default_rng(0)
+    both = np.stack([target, target])
+    accepted = sum(
+        verify(both, drafted[None], [draw(drafted, rng)], rng).accepted for _ in range(20_000)
+    )
+    assert accepted / 20_000 == pytest.approx(np.minimum(target, drafted).sum(), abs=0.015)
+
+
+def test_one_hot_rows_that_agree_are_all_accepted_and_draw_no_number():
+    target = np.stack([one_hot(t) for t in (3, 1, 4, 2)])
+    verdict = verify(target, target[:3], [3, 1, 4], np.random.default_rng(0))
+    assert (verdict.accepted, verdict.token, verdict.origin) == (3, 2, Origin.BONUS)
+    assert verdict.uniform == (None, None, None)
+
+
+def test_the_first_disagreement_ends_the_round_with_the_targets_own_choice():
+    target = np.stack([one_hot(t) for t in (3, 1, 4, 2)])
+    draft = np.stack([one_hot(t) for t in (3, 0, 4)])
+    verdict = verify(target, draft, [3, 0, 4], np.random.default_rng(0))
+    assert (verdict.accepted, verdict.token, verdict.origin) == (1, 1, Origin.RESAMPLED)
+    assert verdict.accept_prob == (1.0, 0.0, 1.0)
+
+
+def test_disjoint_supports_reject_the_first():
+    target = np.array([[0.5, 0.5, 0, 0, 0]] * 2, np.float32)
+    draft = np.array([[0, 0, 0.5, 0.5, 0]], np.float32)
+    rng = np.random.default_rng(0)
+    verdicts = [verify(target, draft, [2], rng) for _ in range(2000)]
+    assert {v.accepted for v in verdicts} == {0}
+    assert_follows([v.token for v in verdicts], target[0])
+
+
+def test_nothing_drafted_is_the_target_alone():
+    target = distribution(7, 1.0)[None]
+    rng = np.random.default_rng(0)
+    verdicts = [verify(target, None, [], rng) for _ in range(4000)]
+    assert {v.origin for v in verdicts} == {Origin.TARGET}
+    assert_follows([v.token for v in verdicts], target[0])
+
+
+def test_tokens_after_the_first_rejection_are_not_tested():
+    half = np.full((4, VOCAB), 1 / VOCAB, np.float32)
+    draft = np.stack([one_hot(0), one_hot(1), one_hot(2)])
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        verdict = verify(half, draft, [0, 1, 2], rng)
+        tested = min(verdict.accepted + 1, 3)
+        assert all(u is not None for u in verdict.uniform[:tested])
+        assert all(u is None for u in verdict.uniform[tested:])

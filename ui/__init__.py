@@ -1,0 +1,1 @@
+"""The page. Knows Gradio and the pipeline's public types; never OpenVINO."""
