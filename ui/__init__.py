@@ -1,1 +1,1 @@
-"""The page. Knows Gradio and the pipeline's public types; never OpenVINO."""
+"""The page and its API. Knows Gradio and pipeline's public types; never imports OpenVINO."""

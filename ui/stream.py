@@ -1,76 +1,71 @@
-"""A run on a thread of its own, drained at a pace that a browser can follow.
-
-The engine never waits for the page, and a slow page never skews a clock: a queue lies between.
-"""
+"""A run in a thread of its own, taken up in batches at a pace that leaves the CPU to the models."""
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Iterator
-from time import monotonic
+from contextlib import AbstractContextManager
+from queue import Empty, SimpleQueue
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
 
-from pipeline.dolly import Run, Update
-from pipeline.errors import UserError
-from ui.feed import Feed
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Run, Update
 
-_UPDATE_S = 0.1  # the browser takes its time from the model on the same machine
-_SUMMARY_S = 1.0
-_log = logging.getLogger(__name__)
+PERIOD = 0.1  # seconds; more than ten updates a second and drawing slows the models down
+_PATIENCE = 0.5  # seconds without news after which an empty batch lets Gradio close the iteration
 
 
-def stream(run: Run, feed: Feed) -> Iterator[str]:
-    """The run's lines so far, again and again, at most ten times a second.
+class Stream:
+    """Starts `run` at once.
 
-    Closing it cancels the run, and returns when the engine is at rest.
-
-    Raises:
-        UserError: the engine failed; what was made until then has been shown.
+    Args:
+        run: what to iterate.
+        turn: held while the models work, so that a run under cancellation never overlaps the next.
     """
-    updates: queue.SimpleQueue[Update | None] = queue.SimpleQueue()
-    failure: list[Exception] = []
 
-    def work() -> None:
+    def __init__(self, run: Run, turn: AbstractContextManager[object]) -> None:
+        self.failure: Exception | None = None
+        self._run, self._turn = run, turn
+        self._updates: SimpleQueue[Update] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="run", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[list[Update]]:
+        """What happened since the last batch, until the run ends. Closing it cancels the run."""
         try:
-            for update in run:
-                updates.put(update)
-        except Exception as error:
-            _log.exception("the run failed")
-            failure.append(error)
+            while self._thread.is_alive():
+                due = monotonic() + PERIOD
+                self._thread.join(PERIOD)
+                batch = self._take(_PATIENCE)
+                sleep(max(0.0, due - monotonic()))
+                yield batch + self._take()
+            yield self._take()
         finally:
-            updates.put(None)
+            self.cancel()
 
-    worker = threading.Thread(target=work, name="race", daemon=True)
-    lines = feed.start(run.trace())
-    yield lines
-    worker.start()
-    try:
-        summarised, running = monotonic(), True
-        while running:
-            batch = list(_drain(updates, monotonic() + _UPDATE_S))
-            running = batch[-1:] != [None]
-            lines += "".join(feed.update(update) for update in batch if update)
-            if monotonic() - summarised > _SUMMARY_S:
-                lines += feed.summary(run.trace())
-                summarised = monotonic()
-            yield lines
-        lines += feed.end(run.trace())
-        yield lines
-    finally:
-        run.cancel()
-        worker.join()
-    if failure:
-        raise UserError("engine", type(failure[0]).__name__, "run again; the log has the details")
+    def cancel(self) -> None:
+        self._run.cancel()
 
+    def rest(self) -> list[Update]:
+        """Waits for the end, and returns what no batch held."""
+        self._thread.join()
+        return self._take()
 
-def _drain(updates: queue.SimpleQueue[Update | None], until: float) -> Iterator[Update | None]:
-    """What arrives before `until`, or before the end (None)."""
-    while (wait := until - monotonic()) > 0:
+    def _work(self) -> None:
+        with self._turn:
+            try:
+                for update in self._run:
+                    self._updates.put(update)
+            except Exception as error:
+                logging.getLogger(__name__).exception("A run failed")
+                self.failure = error
+
+    def _take(self, patience: float = 0.0) -> list[Update]:
+        taken: list[Update] = []
         try:
-            update = updates.get(timeout=wait)
-        except queue.Empty:
-            return
-        yield update
-        if update is None:
-            return
+            while True:
+                taken.append(self._updates.get(timeout=0 if taken or not patience else patience))
+        except Empty:
+            return taken

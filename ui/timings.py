@@ -1,71 +1,101 @@
-"""The step-time plot: what every target run cost, in both lanes."""
+"""What each target run cost, as a Plotly figure and as tables.
+
+Colours are CSS variables: the page knows its theme, Python does not.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 import plotly.graph_objects as go
 
-from pipeline.trace import Lane, Trace
+from pipeline.trace import Lane, StepRecord, Trace
 
-# Fill, edge and pattern: told apart without colour too. They read on light and on dark.
-_PARTS = (
-    ("draft", "draft_s", "#F2A66B", "/"),
-    ("verify", "verify_s", "#7FA8F5", ""),
-    ("other", "other_s", "#9AA3B2", "."),
+_PARTS = (  # field of a step, its name, its pattern: none depends on colour alone
+    ("draft_s", "draft", "/"),
+    ("verify_s", "verify", ""),
+    ("other_s", "other", "x"),
 )
+_LANE_COLUMNS = ("", "Prefill ms", "Decoding ms", "Tokens", "Target runs", "ms per token")
+_STEP_COLUMNS = ("Run", "Draft ms", "Verify ms", "Other ms", "Drafted", "Accepted", "Made")
 
 
-def timings(trace: Trace) -> dict[str, Any]:
-    """Plotly's figure as plain JSON: milliseconds of each step against its number."""
+def timings(trace: Trace, tables: bool) -> str:
+    """The value of `timings.js`. Without `tables` it is quick enough for a run under way."""
+    figure = json.loads(step_times(trace).to_json())
+    lanes = [_lane_row(name, lane) for name, lane in trace.lanes.items()] if tables else []
+    steps = [_step_row(step) for step in trace.lanes["speculative"].steps] if tables else []
+    return json.dumps(
+        {
+            "figure": figure,
+            "lanes": {"columns": _LANE_COLUMNS, "rows": lanes},
+            "steps": {"columns": _STEP_COLUMNS, "rows": steps},
+        }
+    )
+
+
+def step_times(trace: Trace) -> go.Figure:
+    """The speculative lane's runs, stacked by part, under the autoregressive lane's."""
     figure = go.Figure()
-    if trace.speculative:
-        for name, field, colour, shape in _PARTS:
+    if lane := trace.speculative:
+        runs = [step.index + 1 for step in lane.steps]
+        for field, name, pattern in _PARTS:
             figure.add_bar(
-                name=f"speculative: {name}",
-                x=[step.index for step in trace.speculative.steps],
-                y=_milliseconds(trace.speculative, field),
-                marker={"color": colour, "pattern": {"shape": shape, "fgcolor": "#00000066"}},
-                hovertemplate="step %{x}: %{y:.2f} ms",
+                x=runs,
+                y=[_ms(getattr(step, field)) for step in lane.steps],
+                name=name,
+                marker={
+                    "color": f"var(--{name}-time)",
+                    "line": {"color": "var(--card)", "width": 0.5},
+                    "pattern": {"shape": pattern, "fgcolor": "var(--card)", "size": 5},
+                },
+                hovertemplate=f"run %{{x}}<br>{name} %{{y:.2f}} ms<extra>speculative</extra>",
             )
-    if trace.autoregressive:
+    if lane := trace.autoregressive:
         figure.add_scatter(
-            name="autoregressive: one token",
-            x=[step.index for step in trace.autoregressive.steps],
-            y=_milliseconds(trace.autoregressive, "seconds"),
+            x=[step.index + 1 for step in lane.steps],
+            y=[_ms(step.seconds) for step in lane.steps],
+            name="an autoregressive run",
             mode="lines",
-            line={"color": "#8A94A6", "dash": "dot", "width": 2},
-            hovertemplate="step %{x}: %{y:.2f} ms",
+            line={"shape": "hvh", "color": "var(--ink)", "width": 1.5, "dash": "dot"},
+            hovertemplate="run %{x}<br>%{y:.2f} ms<extra>autoregressive</extra>",
         )
+    axis = {"gridcolor": "var(--line)", "zeroline": False, "rangemode": "tozero"}
     figure.update_layout(
         template="none",
         barmode="stack",
         bargap=0.15,
-        height=260,
+        height=280,
         margin={"l": 52, "r": 8, "t": 8, "b": 40},
-        legend={"orientation": "h", "y": 1.15},
-        xaxis={"title": {"text": "target run"}},
-        yaxis={"title": {"text": "ms"}, "rangemode": "tozero"},
-        uirevision="steps",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": "var(--mute)", "size": 12},
+        hoverlabel={"bgcolor": "var(--card)", "bordercolor": "var(--line)"},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        xaxis={"title": {"text": "target run"}, "showgrid": False},
+        yaxis={"title": {"text": "milliseconds"}} | axis,
+        uirevision=trace.created,
     )
-    plain: dict[str, Any] = figure.to_plotly_json()
-    return {key: plain[key] for key in ("data", "layout")}
+    return figure
 
 
-def timing_rows(trace: Trace) -> list[tuple[str, str, str, str, str]]:
-    """The plot's table: each lane's runs, and the median milliseconds of their parts."""
+def _lane_row(name: str, lane: Lane) -> list[str]:
+    each = lane.seconds_per_token
     return [
-        (name, str(len(lane.steps)), *(_median(lane, field) for _, field, _, _ in _PARTS))
-        for name, lane in trace.lanes.items()
+        name,
+        f"{_ms(lane.prefill_s):.1f}",
+        f"{_ms(lane.decode_s):.1f}",
+        str(len(lane.tokens)),
+        str(len(lane.steps)),
+        "–" if each is None else f"{_ms(each):.2f}",
     ]
 
 
-def _milliseconds(lane: Lane, field: str) -> list[float]:
-    return [round(1e3 * getattr(step, field), 3) for step in lane.steps]
+def _step_row(step: StepRecord) -> list[str]:
+    parts = [f"{_ms(getattr(step, field)):.2f}" for field, _, _ in _PARTS]
+    made = step.accepted + 1
+    return [str(step.index + 1), *parts, str(len(step.drafted)), str(step.accepted), str(made)]
 
 
-def _median(lane: Lane, field: str) -> str:
-    ordered = sorted(_milliseconds(lane, field))
-    return f"{ordered[len(ordered) // 2]:.2f}" if ordered else "–"
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,76 +1,78 @@
-"""What a trace comes to, in words: the figures that the page shows first."""
+"""What a race showed, in words. Every figure is the trace's own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pipeline.trace import Trace
 
-from pipeline.trace import Lane, Trace
-
-_TIE = 0.05  # a difference that a noisy machine makes by itself
+_EVEN = 0.05  # speedups this close to 1 are no difference
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    value: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`mood` is "win", "lose" or "even"."""
-
-    mood: str
-    figures: tuple[Figure, ...]
-    note: str
-
-
-def verdict(trace: Trace) -> Verdict:
-    """The verdict of a trace, finished or not; a figure that cannot be known is a dash."""
+def verdict(trace: Trace) -> dict[str, str]:
+    """The fields of `verdict.html`; works while the race still runs."""
     slow, fast = trace.autoregressive, trace.speculative
-    speedup = trace.speedup
-    mood = "even"
-    headline = Figure("–", "per decoded token, both measured here just now")
-    if speedup is not None:
-        mood = "even" if abs(speedup - 1) < _TIE else "win" if speedup > 1 else "lose"
-        words = {"win": "faster", "lose": "— slower", "even": "— a tie"}
-        headline = Figure(f"{speedup:.2f}× {words[mood]}", headline.label)
-    return Verdict(
-        mood,
-        (
-            headline,
-            Figure(f"{_rate(slow)} → {_rate(fast)}", "tokens per second, prefill apart"),
-            _acceptance(fast),
-            Figure(_number(fast.block_efficiency if fast else None), "tokens per target run"),
-        ),
-        _note(trace, mood),
-    )
+    assert slow and fast, "a verdict takes two lanes"
+    tone, headline = _headline(trace.speedup)
+    when = "both measured on this machine just now" if trace.finished else "so far"
+    mark, strong, text = _sameness(trace)
+    return {
+        "state": tone,
+        "headline": headline,
+        "headline_label": f"per decoded token, {when}",
+        "rates": f"{_rate(slow.tokens_per_second)} → {_rate(fast.tokens_per_second)}",
+        "acceptance": "–" if fast.acceptance_rate is None else f"{fast.acceptance_rate:.0%}",
+        "counts": f"of tested drafts accepted ({fast.accepted} of {fast.tested})",
+        "per_run": "–" if fast.block_efficiency is None else f"{fast.block_efficiency:.1f}",
+        "mark": mark,
+        "same": strong,
+        "same_text": text,
+    }
 
 
-def _acceptance(lane: Lane | None) -> Figure:
-    if lane is None or lane.acceptance_rate is None:
-        return Figure("–", "of tested drafts accepted")
-    counts = f"({lane.accepted} of {lane.tested})"
-    return Figure(f"{lane.acceptance_rate:.0%}", f"of tested drafts accepted {counts}")
-
-
-def _note(trace: Trace, mood: str) -> str:
+def summary(trace: Trace) -> str:
+    """The verdict in one short line, for the status."""
     if not trace.finished:
-        return "Stopped: the figures cover what was made until then."
-    lost = " Speculation loses here: too few drafts pass to pay for drafting them."
-    tail = lost if mood == "lose" else ""
+        return "Stopped"
+    outcome = _headline(trace.speedup)[1]
+    return f"{outcome} · identical output" if trace.identical else outcome
+
+
+def _headline(speedup: float | None) -> tuple[str, str]:
+    """Its tone and its words."""
+    if speedup is None:
+        return "even", "Racing…"
+    if speedup > 1 + _EVEN:
+        return "win", f"{speedup:.1f}× faster"
+    if speedup < 1 - _EVEN:
+        return "loss", f"{speedup:.1f}× — speculation loses here"
+    return "even", "1.0× — no difference here"
+
+
+def _sameness(trace: Trace) -> tuple[str, str, str]:
+    """Whether speculation changed the text: a mark, a claim and its reason."""
+    agreeing = trace.agreeing_tokens or 0
+    if not trace.greedy:
+        return (
+            "alike",
+            "Same distribution.",
+            "Sampling: the two texts differ by chance, and every token is still drawn from the "
+            "target’s own distribution. Temperature 0 makes them identical.",
+        )
     if trace.identical:
-        return f"Identical output. Greedy: all {trace.agreeing_tokens} tokens agree.{tail}"
+        return "same", "Identical output.", f"Greedy: all {agreeing} tokens agree."
     if trace.identical is False:
-        return f"Outputs differ after {trace.agreeing_tokens} tokens. This should not happen.{tail}"
+        return (
+            "differs",
+            "Not identical.",
+            f"The first {agreeing} tokens agree; then two tokens were nearly tied, and rounding "
+            "decided differently.",
+        )
+    shorter = min(len(lane.tokens) for lane in trace.lanes.values())
     return (
-        "Same distribution. Sampled: the texts differ as two draws do; the tests check that "
-        f"both follow the target's probabilities.{tail}"
+        "same" if agreeing == shorter else "differs",
+        "Identical so far." if agreeing == shorter else "Not identical.",
+        f"Greedy: {agreeing} of the {shorter} tokens that both have made agree.",
     )
 
 
-def _rate(lane: Lane | None) -> str:
-    return "–" if lane is None or lane.tokens_per_second is None else f"{lane.tokens_per_second:.0f}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+def _rate(tokens_per_second: float | None) -> str:
+    return "–" if tokens_per_second is None else f"{tokens_per_second:.0f}"
