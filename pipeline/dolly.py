@@ -82,6 +82,9 @@ class Dolly:
             if kv_cache not in self._compiled:
                 folders = (self.pair.target, self.pair.draft)
                 target, draft = (OVModel(f, kv_cache, **self._options) for f in folders)  # type: ignore[arg-type]
+                if draft.vocab_size < self.tokenizer.size:
+                    remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
+                    raise UserError("draft vocabulary", draft.vocab_size, remedy)
                 target.warm()
                 draft.warm()
                 self._compiled[kv_cache] = target, draft

@@ -14,6 +14,7 @@ class FakeLM:
     Args:
         sharpness: scales the logits; a small one makes the distributions nearly uniform.
         like: another FakeLM to resemble, by `likeness` in 0..1.
+        proposes: cut the logits to this many tokens; it can still be fed the others.
     """
 
     def __init__(
@@ -23,8 +24,9 @@ class FakeLM:
         sharpness: float = 1.5,
         like: FakeLM | None = None,
         likeness: float = 0.0,
+        proposes: int | None = None,
     ) -> None:
-        self.vocab_size = vocab_size
+        self.vocab_size = proposes or vocab_size
         self.table = np.random.default_rng(seed).normal(size=(vocab_size,) * 3) * sharpness
         if like is not None:
             self.table = likeness * like.table + (1 - likeness) * self.table
@@ -53,4 +55,4 @@ class FakeLM:
 
     def next_logits(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         first, second = (0, *tokens)[-2:]
-        return self.table[first, second]
+        return self.table[first, second, : self.vocab_size]

@@ -1,0 +1,163 @@
+"""Speculation changes time, never the text or its distribution."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.decoding import Autoregressive, Speculative
+from pipeline.drafters import ModelDrafter
+from pipeline.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.sampling import SamplingParams, probabilities
+from tests.chi_square import assert_follows
+from tests.fakes import FakeLM
+
+GREEDY = SamplingParams()
+
+
+def models(seed=0, vocab=7, likeness=0.7, sharpness=1.5):
+    target = FakeLM(vocab, seed, sharpness)
+    return target, FakeLM(vocab, seed + 1, sharpness, like=target, likeness=likeness)
+
+
+def speculative(target, draft, k, ends=frozenset()):
+    return Speculative(target, ModelDrafter(draft, target.vocab_size, ends), k, ends)
+
+
+def tokens(events):
+    return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 8),
+    n=st.integers(1, 30),
+    likeness=st.floats(0, 1),
+    ends=st.frozensets(st.integers(0, 6), max_size=2),
+    prompt=st.lists(st.integers(0, 6), min_size=1, max_size=6),
+)
+def test_greedy_speculative_equals_autoregressive(seed, k, n, likeness, ends, prompt):
+    target, draft = models(seed, likeness=likeness)
+    slow = list(Autoregressive(target, ends).generate(prompt, GREEDY, n))
+    fast = list(speculative(target, draft, k, ends).generate(prompt, GREEDY, n))
+    assert tokens(fast) == tokens(slow)
+    assert fast[-1] == slow[-1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 8),
+    n=st.integers(1, 25),
+    temperature=st.sampled_from([0.0, 0.7, 1.5]),
+    ends=st.frozensets(st.integers(0, 6), max_size=2),
+)
+def test_budget_and_end_key_hold_inside_a_draft(seed, k, n, temperature, ends):
+    target, draft = models(seed, likeness=0.9)
+    events = list(
+        speculative(target, draft, k, ends).generate([1, 2], SamplingParams(temperature), n)
+    )
+    made = tokens(events)
+    assert len(made) <= n
+    assert not ends & set(made[:-1])
+    assert events[-1] == Finish(
+        FinishReason.STOP if made[-1] in ends else FinishReason.LENGTH
+    )
+    assert made[-1] in ends or len(made) == n
+    assert target.most_held <= 2 + n - 1  # never past the budget: the last token is never fed
+    for step in (event for event in events if isinstance(event, Step)):
+        assert len(step.drafted) <= k
+        assert len(step.tokens) == len(step.origins)
+        assert step.tokens[: step.accepted] == step.drafted[: len(step.tokens)][: step.accepted]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("params", [SamplingParams(1.0), SamplingParams(0.8, top_k=3, top_p=0.9)])
+def test_sampled_output_follows_the_target(k, params):
+    """The joint distribution of the first three tokens, by chi-square over 6,000 runs."""
+    target, draft = models(5, vocab=4, likeness=0.4, sharpness=1.0)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(6000):
+        seeded = SamplingParams(params.temperature, params.top_k, params.top_p, seed)
+        counts[tuple(tokens(speculative(target, draft, k).generate([2], seeded, 3)))] += 1
+    expected = {
+        (a, b, c): pa * pb * pc
+        for a, pa in enumerate(next_probs(target, [2], params))
+        for b, pb in enumerate(next_probs(target, [2, a], params))
+        for c, pc in enumerate(next_probs(target, [2, a, b], params))
+    }
+    assert_follows(counts, expected)
+
+
+def next_probs(model, sequence, params):
+    return probabilities(np.array([model.next_logits(sequence)], np.float32), params)[0]
+
+
+def test_a_draft_with_a_smaller_vocabulary_loses_nothing():
+    target, draft = FakeLM(7, 3), FakeLM(7, 4, proposes=5)
+    slow = tokens(Autoregressive(target, frozenset()).generate([1], GREEDY, 20))
+    fast = tokens(speculative(target, draft, 4).generate([1], GREEDY, 20))
+    assert fast == slow
+
+
+def test_a_draft_with_a_larger_vocabulary_never_proposes_what_the_target_lacks():
+    target, draft = FakeLM(5, 3), FakeLM(9, 4)
+    events = list(speculative(target, draft, 4).generate([1], SamplingParams(2.0), 40))
+    assert max(t for e in events if isinstance(e, Step) for t in e.drafted) < 5
+
+
+def test_after_a_full_acceptance_the_draft_catches_up_by_itself():
+    target = FakeLM(7, 0)
+    twin = FakeLM(7, 0)
+    events = list(speculative(target, twin, 3).generate([1, 2], GREEDY, 12))
+    steps = [event for event in events if isinstance(event, Step)]
+    assert [step.accepted for step in steps] == [3, 3, 3]
+    assert [step.origins[-1] for step in steps] == [Origin.BONUS] * 3
+    assert len(steps[0].tokens) == 4
+    assert twin.widths == [1, 1, 1, 1, 2, 1, 1, 2, 1, 1]  # two at once after each full acceptance
+    assert target.widths == [1, 4, 4, 4]
+
+
+def test_the_target_runs_once_a_round_whatever_is_rejected():
+    target, stranger = FakeLM(7, 0), FakeLM(7, 99)
+    events = list(speculative(target, stranger, 5).generate([1, 2], GREEDY, 20))
+    steps = [event for event in events if isinstance(event, Step)]
+    assert len(target.widths) == 1 + len(steps)
+
+
+def test_each_kind_of_event_comes_in_its_place():
+    target, draft = models()
+    events = list(speculative(target, draft, 2).generate([1, 2, 3], GREEDY, 5))
+    assert isinstance(events[0], Prefill)
+    assert events[0].prompt_tokens == 3
+    assert isinstance(events[-1], Finish)
+    for before, step in zip(events, events[1:], strict=False):
+        if isinstance(before, Drafted):
+            assert isinstance(step, Step)
+            assert step.drafted == before.tokens
+
+
+@pytest.mark.parametrize("closed_after", range(6))
+def test_closing_at_any_point_leaves_the_pair_usable(closed_after):
+    target, draft = models()
+    decoder = speculative(target, draft, 3)
+    whole = tokens(decoder.generate([1, 2], GREEDY, 10))
+    started = decoder.generate([1, 2], GREEDY, 10)
+    for _ in range(closed_after):
+        next(started)
+    started.close()
+    assert (len(target), len(draft)) == (0, 0)
+    assert tokens(decoder.generate([1, 2], GREEDY, 10)) == whole
+
+
+def test_the_seed_decides_and_nothing_global_does():
+    target, draft = models(sharpness=0.3)
+    params = SamplingParams(1.0, seed=7)
+    first = tokens(speculative(target, draft, 3).generate([1], params, 30))
+    np.random.seed(1)  # noqa: NPY002
+    again = tokens(speculative(target, draft, 3).generate([1], params, 30))
+    other = tokens(speculative(target, draft, 3).generate([1], SamplingParams(1.0, seed=8), 30))
+    assert first == again != other

@@ -1,0 +1,57 @@
+"""The fair clock: the lane that is behind moves, and none pays for another."""
+
+from itertools import pairwise
+
+from pipeline.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.race import race
+
+
+def lane(prefill, costs, log=None, name=""):
+    try:
+        yield Prefill(3, prefill)
+        for index, cost in enumerate(costs):
+            yield Drafted(index, (1,))
+            yield Step(index, (1,), (Origin.TARGET,), 0.0, cost, 0.0)
+        yield Finish(FinishReason.LENGTH)
+    finally:
+        if log is not None:
+            log.append(name)
+
+
+def test_no_lane_gets_ahead_by_more_than_its_own_last_step():
+    clocks = {"slow": 0.0, "fast": 0.0}
+    done = set()
+    for name, event in race({"slow": lane(1, [5] * 9), "fast": lane(2, [1] * 40)}):
+        other = "fast" if name == "slow" else "slow"
+        if isinstance(event, Prefill | Step):
+            if other not in done:
+                assert clocks[name] <= clocks[other]
+            clocks[name] += event.seconds
+        if isinstance(event, Finish):
+            done.add(name)
+    assert clocks == {"slow": 46.0, "fast": 42.0}
+
+
+def test_every_event_of_every_lane_arrives_in_its_order():
+    expected = list(lane(1, [1, 2, 3]))
+    events = list(race({"a": lane(1, [1, 2, 3]), "b": lane(1, [1, 2, 3])}))
+    for name in "ab":
+        assert [event for lane_name, event in events if lane_name == name] == expected
+
+
+def test_a_drafted_event_is_followed_by_its_own_step():
+    for (name, event), (next_name, next_event) in pairwise(
+        race({"a": lane(0, [1] * 5), "b": lane(0, [1] * 5)})
+    ):
+        if isinstance(event, Drafted):
+            assert next_name == name
+            assert isinstance(next_event, Step)
+
+
+def test_closing_the_race_closes_the_lanes():
+    log = []
+    racing = race({"a": lane(0, [1] * 5, log, "a"), "b": lane(0, [1] * 5, log, "b")})
+    for _ in range(4):
+        next(racing)
+    racing.close()
+    assert sorted(log) == ["a", "b"]
