@@ -1,52 +1,65 @@
-"""Dolly, twice: the web application. `python app.py --help`.
-
-Flags, then a model pair, then the page, then the server. Importing this does nothing.
-"""
+"""Races autoregressive against speculative decoding of Dolly v2 in a browser: `python app.py`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR, PAIRS, find_pair
+from pipeline.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair
+
+if TYPE_CHECKING:
+    from pipeline.dolly import Dolly
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Serves the page until it is interrupted; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    args = _parser().parse_args(argv)
     try:
-        pair = find_pair(options.pair)
+        _serve(find_pair(args.pair), args)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-
-    # Gradio takes seconds to import; a wrong flag should not.
-    from pipeline.dolly import Dolly
-    from ui.loader import Loader
-    from ui.page import build, launch_options
-
-    page = build(Loader(lambda: Dolly(options.pair)), pair)
-    try:
-        page.launch(server_name=options.host, server_port=options.port, **launch_options())
-    except OSError as error:  # the port is taken
-        print(UserError("port", options.port, f"choose another ({error})"), file=sys.stderr)
-        return 2
+    except KeyboardInterrupt:
+        pass  # how one stops it
     return 0
 
 
+def _serve(pair: Pair, args: argparse.Namespace) -> None:
+    """The page opens at once; the models load meanwhile."""
+    from ui.page import build, serve
+
+    with ThreadPoolExecutor(1, thread_name_prefix="load") as pool:
+        loading = pool.submit(_load, args.pair)
+        page = build(pair, loading)
+        serve(page, args.host, args.port, args.share)
+        try:
+            loading.result()
+            page.block_thread()
+        finally:
+            page.close(verbose=False)
+
+
+def _load(name: str) -> Dolly:
+    from pipeline.dolly import Dolly
+
+    return Dolly(name)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Dolly v2 on OpenVINO, twice, side by side.")
-    names = ", ".join(PAIRS)
+    parser = argparse.ArgumentParser(prog="app.py", description=__doc__)
     parser.add_argument(
         "--pair",
         default=DEFAULT_PAIR,
-        metavar="NAME",
-        help=f"{names}, or a folder that holds target/ and draft/ (default: {DEFAULT_PAIR})",
+        metavar="NAME|FOLDER",
+        help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ (default: %(default)s)",
     )
-    parser.add_argument("--host", help="address to serve on (default: this machine only)")
-    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--host", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: the first free one)")
+    parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
     return parser
 
 

@@ -15,8 +15,10 @@ import gradio as gr
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
 
-class Live(gr.HTML):  # type: ignore[misc]
+def live(name: str, script: str, value: str = "", **props: Any) -> gr.HTML:
     """`assets/NAME.html`, brought to life by a script of `assets/`.
+
+    A function and not a subclass: Gradio writes a `.pyi` beside the source of every subclass.
 
     Args:
         name: of the markup; also the element's id.
@@ -24,22 +26,21 @@ class Live(gr.HTML):  # type: ignore[misc]
         value: what it shows at first.
         props: constants for the script, read as `props.NAME`.
     """
+    return gr.HTML(
+        value,
+        html_template=(ASSETS / f"{name}.html").read_text(encoding="utf-8"),
+        js_on_load=(ASSETS / f"{script}.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id=name,
+        **props,
+    )
 
-    def __init__(self, name: str, script: str, value: str = "", **props: Any) -> None:
-        super().__init__(
-            value,
-            html_template=(ASSETS / f"{name}.html").read_text(encoding="utf-8"),
-            js_on_load=(ASSETS / f"{script}.js").read_text(encoding="utf-8"),
-            apply_default_css=False,
-            elem_id=name,
-            **props,
-        )
 
-    def postprocess(self, value: str | None) -> str | None:
-        """As it is: Gradio would warn of a `<script>` in it, but it is never markup."""
-        return value
+def encode(value: object) -> str:
+    """JSON without a `<`, so that it is no markup wherever it ends up."""
+    return json.dumps(value).replace("<", "\\u003c")
 
 
 def fields(**values: object) -> str:
     """The value of a component that `fields.js` fills. `state` styles the whole."""
-    return json.dumps(values)
+    return encode(values)

@@ -1,216 +1,147 @@
-"""The page: what stands where, and which event calls what."""
+"""The page: what is where, and what happens when it is used."""
 
 from __future__ import annotations
 
-import html
-import json
+import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, get_args
+from concurrent.futures import Future, wait
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-import plotly
 
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVCacheKind
 from pipeline.pairs import Pair
-from pipeline.request import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, Request
-from ui.feed import Feed
-from ui.loader import Loader
-from ui.runs import Runs
-from ui.stream import stream
-from ui.stage import STAGE_SCRIPT, STAGE_STYLE, stage_template
+from ui import api
+from ui.controls import Controls, to_request
+from ui.header import header_fields
+from ui.live import ASSETS, fields, live
+from ui.session import Session, View, run_failed
+from ui.theme import THEME
 
-_ASSETS = Path(__file__).resolve().parents[1] / "assets"
-PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-_WAITING = 16  # users in the queue; one race at a time keeps the timings true
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
 
+Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
-class Range(gr.Slider):
-    """A slider whose value is checked by `Request`, whose message names the field."""
-
-    is_template = True
-
-    def preprocess(self, payload: float) -> float:
-        return payload
+_QUEUED = 16  # visitors waiting for their turn; more are told to come back
+_LOADING_PERIOD = 0.5  # seconds between looks at whether the models are there
+_PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 
 
-def build(loader: Loader, pair: Pair) -> gr.Blocks:
-    """The page for one pair, which may still be loading."""
-    gr.set_static_paths([PLOTLY])
-    runs = Runs()
+def build(pair: Pair, loading: Future[Dolly]) -> gr.Blocks:
+    """The page of `pair`, whose models may still be loading."""
+    turn = threading.Lock()  # one run at a time, whoever asks: that is what makes its times true
 
-    def race(
-        instruction: str,
-        context: str,
-        draft_length: float,
-        max_new_tokens: float,
-        temperature: float,
-        top_p: float,
-        top_k: float,
-        seed: float,
-        kv_cache: KVCacheKind,
-        visitor: gr.Request,
-    ) -> Iterator[str]:
-        """Races both decoders; streams the lines that draw the page."""
-        try:
-            request = _request(
-                instruction, context, draft_length, max_new_tokens, temperature, top_p, top_k,
-                seed, kv_cache,
-            )  # fmt: skip
-            dolly = loader.dolly()
-            run = dolly.start(request)
-            with runs.of(visitor, run):
-                yield from stream(run, Feed(dolly.tokenizer.piece))
-        except UserError as error:
-            raise gr.Error(html.escape(str(error)), print_exception=False) from None
-
-    def trace(
-        instruction: str,
-        context: str = "",
-        draft_length: int = 4,
-        max_new_tokens: int = 100,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        seed: int = 0,
-        kv_cache: str = "paged",
-    ) -> dict[str, Any]:
-        """Races both decoders; returns the trace@1 when they are done."""
-        try:
-            request = _request(
-                instruction, context, draft_length, max_new_tokens, temperature, top_p, top_k,
-                seed, kv_cache,
-            )  # fmt: skip
-            run = loader.dolly().start(request)
-            for _ in run:
-                pass
-            return run.trace().to_dict()
-        except UserError as error:
-            raise gr.Error(html.escape(str(error)), print_exception=False) from None
-
-    def settle() -> Iterator[str]:
-        """The status now, and once more when the models are there."""
-        yield loader.status()
-        try:
-            loader.dolly()
-        except Exception:  # noqa: S110 - the status tells
-            pass
-        yield loader.status()
-
-    with gr.Blocks(title="Dolly, twice", analytics_enabled=False) as page:
-        with gr.Row(elem_id="top"):
-            gr.HTML(
-                "<h1>Dolly, twice</h1><p>The same answer: token by token, and drafted and "
-                "verified. OpenVINO on this CPU.</p>",
-                elem_id="title",
-            )
-            status = gr.HTML(
-                loader.status(),
-                html_template='<span class="dot"></span><span data-testid="status"></span>',
-                js_on_load="const say = () => { element.querySelector('[data-testid]').textContent"
-                " = props.value; element.dataset.ready = props.value.startsWith('Ready'); };"
-                " say(); watch('value', say);",
-                elem_id="status",
-            )
-        with gr.Row(elem_id="ask"):
-            instruction = gr.Textbox(
-                label="Instruction",
-                placeholder="What should Dolly do?",
-                value=pair.chips[0].instruction,
-                lines=2,
-                max_lines=8,
-                scale=6,
-                elem_id="instruction",
-            )
-            run_button = gr.Button("Run both", variant="primary", scale=1, elem_id="run")
-            stop_button = gr.Button("Stop", scale=1, elem_id="stop")
-        with gr.Row(elem_id="chips"):
-            chips = [gr.Button(chip.label, size="sm", min_width=60) for chip in pair.chips]
-        gr.HTML(f'<p class="pair-note">{html.escape(pair.note)}</p>')
-        with gr.Accordion("Context and settings", open=False, elem_id="settings"):
-            context = gr.Textbox(label="Context", lines=2, max_lines=8, elem_id="context")
-            with gr.Row():
-                draft_length = Range(1, MAX_DRAFT_LENGTH, 4, step=1, label="Draft length")
-                new_tokens = Range(1, MAX_NEW_TOKENS, 100, step=1, label="New tokens")
-                temperature = Range(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
-            with gr.Row():
-                top_p = Range(0.05, 1, 1, step=0.01, label="Top-p")
-                top_k = Range(0, 200, 0, step=1, label="Top-k (0 keeps all)")
-                seed = gr.Number(0, label="Seed", precision=0)
-                kv_cache = gr.Dropdown(list(get_args(KVCacheKind)), value="paged", label="KV cache")
-        stage = gr.HTML(
-            "",
-            html_template=stage_template(PLOTLY),
-            css_template=STAGE_STYLE,
-            js_on_load=STAGE_SCRIPT,
-            elem_id="stage",
+    with gr.Blocks(
+        title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
+    ) as page:
+        session = gr.State(Session(), time_to_live=3600, delete_callback=Session.close)
+        header = live("header", "fields", header_fields(pair, loading))
+        controls = Controls(pair)
+        notice = live("notice", "fields", fields())
+        verdict = live("verdict", "fields", fields(state="idle", pair=pair.title, note=pair.note))
+        lanes = live("lanes", "lanes")
+        timings = live("timings", "timings", plotly=str(_PLOTLY))
+        download = gr.DownloadButton(
+            "Download the trace", visible=False, size="sm", elem_id="trace"
         )
 
-        inputs = [
-            instruction, context, draft_length, new_tokens, temperature, top_p, top_k, seed,
-            kv_cache,
-        ]  # fmt: skip
-        gr.on(
-            run_button.click,
+        def shown(view: View) -> Updates:
+            updates: Updates = {}
+            if view.lanes is not None:
+                updates[lanes] = view.lanes
+            if view.verdict is not None:
+                updates[verdict] = fields(**view.verdict)
+            if view.timings is not None:
+                updates[timings] = view.timings
+            if view.status is not None:
+                updates[header] = header_fields(pair, loading, view.status)
+            if view.notice is not None:
+                updates[notice] = fields(line=view.notice)
+            if view.download is not None:
+                updates[download] = gr.DownloadButton(value=view.download, visible=True)
+            return updates or gr.skip()
+
+        def loaded() -> Iterator[Updates]:
+            yield from _wait(loading)
+            yield {header: header_fields(pair, loading)}
+
+        def race(session: Session, *form: Any) -> Iterator[Updates]:
+            try:
+                request = to_request(*form)
+                yield from _wait(loading)
+                for view in session.race(loading.result(), request, turn):
+                    yield shown(view)
+            except UserError as error:
+                yield {notice: fields(line=str(error))}
+            except Exception as error:
+                yield {notice: fields(line=run_failed(error))}
+
+        def stopped(session: Session) -> Updates:
+            return shown(session.stopped())
+
+        outputs = [header, notice, verdict, lanes, timings, download]
+        run = controls.run.click(
             race,
-            inputs,
-            stage,
-            api_name="race",
+            inputs=[session, *controls.inputs],
+            outputs=outputs,
             concurrency_limit=1,
-            concurrency_id="model",
+            concurrency_id=api.CONCURRENCY_ID,
             trigger_mode="once",
             show_progress="minimal",
+            show_progress_on=notice,
+            api_visibility="private",
         )
-        stop_button.click(runs.stop, queue=False, api_visibility="private")
-        for button, chip in zip(chips, pair.chips, strict=True):
-            chosen = json.dumps([chip.instruction, chip.context])
-            button.click(
-                None, None, [instruction, context], js=f"() => {chosen}", api_visibility="private"
-            )
-        page.load(settle, None, status, api_visibility="private", show_progress="hidden")
-        gr.api(trace, api_name="trace", concurrency_limit=1, concurrency_id="model")
-        gr.api(loader.status, api_name="status")
-    page.queue(max_size=_WAITING)
+        controls.stop.click(None, cancels=[run]).then(
+            stopped,
+            inputs=[session],
+            outputs=outputs,
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+        page.load(
+            loaded,
+            outputs=[header],
+            concurrency_limit=None,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+        api.add(pair, loading, turn)
+    page.queue(max_size=_QUEUED)
     return page
 
 
-def launch_options() -> dict[str, Any]:
-    """What Gradio 6 wants at launch: theme, style, and pages made by Python alone."""
-    fonts = ["Inter", "system-ui", "sans-serif"]
-    return {
-        "theme": gr.themes.Base(primary_hue="blue", neutral_hue="slate", font=fonts),
-        "css_paths": [_ASSETS / "page.css"],
-        "ssr_mode": False,
-        "footer_links": ["api"],
-    }
+def serve(
+    page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False
+) -> str:
+    """Opens the page in threads of its own; returns its address.
+
+    Raises:
+        UserError: the port is taken.
+    """
+    try:
+        _, url, _ = page.launch(
+            server_name=host,
+            server_port=port,
+            share=share,
+            theme=THEME,
+            css_paths=ASSETS / "page.css",
+            js=(ASSETS / "page.js").read_text(encoding="utf-8"),
+            allowed_paths=[str(_PLOTLY)],
+            ssr_mode=False,
+            run_history=False,
+            footer_links=["api"],
+            prevent_thread_lock=True,
+        )
+    except OSError as error:
+        raise UserError("port", port, f"choose another ({error})") from None
+    return str(url)
 
 
-def _request(
-    instruction: str,
-    context: str,
-    draft_length: float,
-    max_new_tokens: float,
-    temperature: float,
-    top_p: float,
-    top_k: float,
-    seed: float,
-    kv_cache: KVCacheKind,
-) -> Request:
-    """The controls' values as a request; JSON does not tell 4 from 4.0."""
-    return Request(
-        instruction,
-        context,
-        max_new_tokens=_whole(max_new_tokens),
-        temperature=temperature,
-        top_p=top_p,
-        top_k=_whole(top_k),
-        seed=_whole(seed),
-        draft_length=_whole(draft_length),
-        kv_cache=kv_cache,
-    )
-
-
-def _whole(value: float) -> int:
-    whole = isinstance(value, float) and value.is_integer()
-    return int(value) if whole else value  # type: ignore[return-value]  # Request says what is wrong
+def _wait(loading: Future[Dolly]) -> Iterator[Updates]:
+    """Waits in pieces, so that Stop and a closed tab get through."""
+    while not loading.done():
+        wait([loading], _LOADING_PERIOD)
+        yield gr.skip()

@@ -6,10 +6,12 @@ Colours are CSS variables: the page knows its theme, Python does not.
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import plotly.graph_objects as go
 
-from pipeline.trace import Lane, StepRecord, Trace
+from pipeline.trace import Lane, Trace
+from ui.live import encode
 
 _PARTS = (  # field of a step, its name, its pattern: none depends on colour alone
     ("draft_s", "draft", "/"),
@@ -24,8 +26,8 @@ def timings(trace: Trace, tables: bool) -> str:
     """The value of `timings.js`. Without `tables` it is quick enough for a run under way."""
     figure = json.loads(step_times(trace).to_json())
     lanes = [_lane_row(name, lane) for name, lane in trace.lanes.items()] if tables else []
-    steps = [_step_row(step) for step in trace.lanes["speculative"].steps] if tables else []
-    return json.dumps(
+    steps = _step_rows(trace.lanes["speculative"]) if tables else []
+    return encode(
         {
             "figure": figure,
             "lanes": {"columns": _LANE_COLUMNS, "rows": lanes},
@@ -47,7 +49,13 @@ def step_times(trace: Trace) -> go.Figure:
                 marker={
                     "color": f"var(--{name}-time)",
                     "line": {"color": "var(--card)", "width": 0.5},
-                    "pattern": {"shape": pattern, "fgcolor": "var(--card)", "size": 5},
+                    "pattern": {
+                        "shape": pattern,
+                        "fgcolor": "var(--card)",
+                        "fillmode": "overlay",
+                        "size": 5,
+                        "solidity": 0.25,
+                    },
                 },
                 hovertemplate=f"run %{{x}}<br>{name} %{{y:.2f}} ms<extra>speculative</extra>",
             )
@@ -60,7 +68,6 @@ def step_times(trace: Trace) -> go.Figure:
             line={"shape": "hvh", "color": "var(--ink)", "width": 1.5, "dash": "dot"},
             hovertemplate="run %{x}<br>%{y:.2f} ms<extra>autoregressive</extra>",
         )
-    axis = {"gridcolor": "var(--line)", "zeroline": False, "rangemode": "tozero"}
     figure.update_layout(
         template="none",
         barmode="stack",
@@ -73,7 +80,12 @@ def step_times(trace: Trace) -> go.Figure:
         hoverlabel={"bgcolor": "var(--card)", "bordercolor": "var(--line)"},
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         xaxis={"title": {"text": "target run"}, "showgrid": False},
-        yaxis={"title": {"text": "milliseconds"}} | axis,
+        yaxis={
+            "title": {"text": "milliseconds"},
+            "gridcolor": "var(--line)",
+            "zeroline": False,
+            "rangemode": "tozero",
+        },
         uirevision=trace.created,
     )
     return figure
@@ -91,10 +103,18 @@ def _lane_row(name: str, lane: Lane) -> list[str]:
     ]
 
 
-def _step_row(step: StepRecord) -> list[str]:
-    parts = [f"{_ms(getattr(step, field)):.2f}" for field, _, _ in _PARTS]
-    made = step.accepted + 1
-    return [str(step.index + 1), *parts, str(len(step.drafted)), str(step.accepted), str(made)]
+def _step_rows(lane: Lane) -> list[list[str]]:
+    made = Counter(token.step for token in lane.tokens)
+    return [
+        [
+            str(step.index + 1),
+            *(f"{_ms(getattr(step, field)):.2f}" for field, _, _ in _PARTS),
+            str(len(step.drafted)),
+            str(step.accepted),
+            str(made[step.index]),
+        ]
+        for step in lane.steps
+    ]
 
 
 def _ms(seconds: float) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.events import Drafted, Step
+from ui.live import encode
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Update
@@ -44,8 +44,12 @@ class Transcript:
                 case Step() as step:
                     self._append(kind="step", lane=update.lane, **self._step(step, update))
                 case Drafted() as drafted if _undecided(update, updates[place + 1 :]):
-                    tokens = self._pieces(drafted.tokens)
-                    self._append(kind="drafted", lane=update.lane, index=drafted.step, tokens=tokens)
+                    self._append(
+                        kind="drafted",
+                        lane=update.lane,
+                        index=drafted.step,
+                        tokens=self._pieces(drafted.tokens),
+                    )
         for name in dict.fromkeys(u.lane for u in updates if isinstance(u.event, Step)):
             lane = trace.lanes[name]
             rate = lane.tokens_per_second
@@ -76,7 +80,7 @@ class Transcript:
         return [(token, self._piece(token)) for token in ids]
 
     def _append(self, **line: object) -> None:
-        self.text += json.dumps(line) + "\n"
+        self.text += encode(line) + "\n"
 
 
 def _undecided(update: Update, later: Sequence[Update]) -> bool:

@@ -10,7 +10,8 @@ _EVEN = 0.05  # speedups this close to 1 are no difference
 def verdict(trace: Trace) -> dict[str, str]:
     """The fields of `verdict.html`; works while the race still runs."""
     slow, fast = trace.autoregressive, trace.speculative
-    assert slow and fast, "a verdict takes two lanes"
+    assert slow is not None  # a verdict is about two lanes
+    assert fast is not None
     tone, headline = _headline(trace.speedup)
     when = "both measured on this machine just now" if trace.finished else "so far"
     mark, strong, text = _sameness(trace)
@@ -32,7 +33,7 @@ def summary(trace: Trace) -> str:
     """The verdict in one short line, for the status."""
     if not trace.finished:
         return "Stopped"
-    outcome = _headline(trace.speedup)[1]
+    outcome = _headline(trace.speedup)[1].removesuffix(" here")
     return f"{outcome} · identical output" if trace.identical else outcome
 
 

@@ -1,0 +1,17 @@
+// Fills each [data-field] with that field of the value, and styles the whole by its `state`.
+// Only what changed is touched, so that a live region speaks once.
+const live = element.querySelector("[data-live]");
+const holders = [live, ...live.querySelectorAll("[data-field]")].filter((e) => e.dataset.field);
+
+function show() {
+  const fields = JSON.parse(props.value);
+  for (const holder of holders) {
+    const text = fields[holder.dataset.field] ?? "";
+    if (holder.textContent !== text) holder.textContent = text;
+  }
+  live.dataset.state = fields.state ?? "";
+  live.dataset.mark = fields.mark ?? "";
+}
+
+watch("value", show);
+show();

@@ -1,0 +1,96 @@
+"""The same race without the page: `race` streams, `trace` waits for all of it, `status` tells."""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import gradio as gr
+
+from pipeline.errors import UserError
+from pipeline.pairs import Pair
+from pipeline.request import Request
+from ui.session import run_failed
+from ui.stream import Stream
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly, Update
+
+CONCURRENCY_ID = "model"  # shared by all that runs the models: one at a time
+
+
+def add(pair: Pair, loading: "Future[Dolly]", turn: AbstractContextManager[object]) -> None:
+    """Adds the three endpoints to the page being built."""
+
+    def race(*values: Any) -> Iterator[dict[str, Any]]:
+        """Races both decoders; streams {"updates": [...], "trace": null}, at last with the trace.
+
+        The parameters are those of `pipeline.request.Request`.
+        """
+        with _one_line_errors():
+            run = loading.result().start(Request(*values))
+            stream = Stream(run, turn)
+            for _ in stream.beats():
+                if updates := stream.take():
+                    yield {"updates": [_plain(update) for update in updates], "trace": None}
+            if stream.failure:
+                raise stream.failure
+            yield {"updates": [], "trace": run.trace().to_dict()}
+
+    def trace(*values: Any) -> dict[str, Any]:
+        """Races both decoders and returns the trace.
+
+        The parameters are those of `pipeline.request.Request`.
+        """
+        with _one_line_errors():
+            run = loading.result().start(Request(*values))
+            with turn:
+                for _ in run:
+                    pass
+            return run.trace().to_dict()
+
+    def status() -> dict[str, Any]:
+        """Whether the models are loaded, and which they are."""
+        ready = loading.done() and not loading.exception()
+        about = loading.result().describe() if ready else {"name": pair.name}
+        return {"ready": ready, "pair": about, "note": pair.note}
+
+    for function in (race, trace):
+        gr.api(
+            _with_parameters_of(Request, function),
+            api_name=function.__name__,
+            concurrency_limit=1,
+            concurrency_id=CONCURRENCY_ID,
+        )
+    gr.api(status, api_name="status", concurrency_limit=None)
+
+
+def _with_parameters_of(cls: type[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `function`, which takes `*values`, tell Gradio the parameters that `cls` is made of."""
+    hints = {**get_type_hints(cls), "return": inspect.signature(function).return_annotation}
+    signature = inspect.signature(cls).replace(return_annotation=hints["return"])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__annotations__ = hints
+    return function
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Errors as Gradio passes them on to a client: one line, no traceback."""
+    try:
+        yield
+    except UserError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+    except Exception as error:
+        logging.getLogger(__name__).exception("A run failed")
+        raise gr.Error(run_failed(error), print_exception=False) from None
+
+
+def _plain(update: "Update") -> dict[str, Any]:
+    """`update` as JSON can hold it."""
+    event = {"type": type(update.event).__name__.lower(), **asdict(update.event)}
+    tokens = [asdict(token) for token in update.tokens]
+    return {"lane": update.lane, "time_s": update.time_s, "event": event, "tokens": tokens}

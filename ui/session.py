@@ -1,0 +1,160 @@
+"""What one browser tab is looking at: its latest run."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pipeline.trace import Trace
+from ui.stream import Stream
+from ui.timings import timings
+from ui.transcript import Transcript
+from ui.verdict import summary, verdict
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly, Run
+    from pipeline.request import Request
+
+_SLOW_PERIOD = 1.0  # seconds between two drawings of the plot
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What changed. `None` leaves as it is what is on the page."""
+
+    lanes: str | None = None
+    verdict: dict[str, str] | None = None
+    timings: str | None = None
+    status: tuple[str, str] | None = None  # state, line
+    notice: str | None = None
+    download: Path | None = None
+
+
+class Session:
+    """One tab's. Gradio copies an empty one for each."""
+
+    def __init__(self) -> None:
+        self._show: _Show | None = None
+
+    def race(
+        self, dolly: Dolly, request: Request, turn: AbstractContextManager[object]
+    ) -> Iterator[View]:
+        """Runs both decoders, and tells what changed ten times a second.
+
+        Closing it cancels the run; `stopped` then tells what was left to say.
+
+        Raises:
+            UserError: the prompt does not fit.
+        """
+        show = _Show(dolly, request, turn)
+        self.close()
+        self._show = show
+        yield show.begin()
+        for _ in show.stream.beats():
+            yield show.advance()
+        yield show.end()
+
+    def stopped(self) -> View:
+        """Ends the run, if there is one, and tells how it stood."""
+        if self._show is None:
+            return View()
+        self._show.stream.stop()
+        return self._show.end()
+
+    def close(self) -> None:
+        """Forgets the run and its file."""
+        if self._show is not None:
+            self._show.folder.cleanup()
+            self._show = None
+
+
+class _Show:
+    """A run and what has been told of it.
+
+    The lock is for Stop: its handler may come while the race's own is still at work.
+    """
+
+    def __init__(
+        self, dolly: Dolly, request: Request, turn: AbstractContextManager[object]
+    ) -> None:
+        self._run: Run = dolly.start(request)
+        self._budget = request.max_new_tokens
+        self._transcript = Transcript(
+            uuid.uuid4().hex,
+            request,
+            piece=dolly.tokenizer.piece,
+            end_ids=dolly.tokenizer.end_ids,
+        )
+        self._lock = threading.Lock()
+        self._ended = False
+        self._quarter = 0
+        self._drawn = monotonic()
+        self.folder = tempfile.TemporaryDirectory(prefix="dolly-")
+        self.stream = Stream(self._run, turn)
+
+    def begin(self) -> View:
+        return View(lanes=self._transcript.text, status=("running", "Racing · 0 %"), notice="")
+
+    def advance(self) -> View:
+        with self._lock:
+            updates = self.stream.take()
+            if not updates or self._ended:
+                return View()
+            trace = self._run.trace()
+            self._transcript.add(updates, trace)
+            slow = monotonic() - self._drawn >= _SLOW_PERIOD
+            if slow:
+                self._drawn = monotonic()
+            return View(
+                lanes=self._transcript.text,
+                verdict=verdict(trace) if slow else None,
+                timings=timings(trace, tables=False) if slow else None,
+                status=self._progress(trace),
+            )
+
+    def end(self) -> View:
+        with self._lock:
+            if self._ended:
+                return View()
+            self._ended = True
+            trace = self._run.trace()
+            self._transcript.add(self.stream.take(), trace)
+            self._transcript.end(trace)
+            failure = self.stream.failure
+            return View(
+                lanes=self._transcript.text,
+                verdict=verdict(trace),
+                timings=timings(trace, tables=True),
+                status=("ready", summary(trace)) if failure is None else ("error", "Failed"),
+                notice="" if failure is None else run_failed(failure),
+                download=self._written(trace),
+            )
+
+    def _progress(self, trace: Trace) -> tuple[str, str] | None:
+        """Each quarter, once: the status is read aloud."""
+        made = sum(len(lane.tokens) for lane in trace.lanes.values())
+        quarter = 4 * made // (self._budget * len(trace.lanes))
+        if quarter <= self._quarter:
+            return None
+        self._quarter = quarter
+        return "running", f"Racing · {25 * quarter} %"
+
+    def _written(self, trace: Trace) -> Path:
+        """The trace as a file to download; Gradio serves a copy, and cleans that up itself."""
+        when = trace.created[:19].replace(":", "")
+        path = Path(self.folder.name) / f"dolly-trace-{when}.json"
+        path.write_text(trace.to_json(), encoding="utf-8")
+        return path
+
+
+def run_failed(error: Exception) -> str:
+    """One line for what no user caused."""
+    reason = " ".join(str(error).split())[:200]
+    return f"run: {type(error).__name__} {reason} — run it again; the log has the details."
