@@ -1,0 +1,265 @@
+"""The recipe that makes the embedded pair, in miniature: generated text, tiny sizes, seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
+
+from pipeline.errors import UserError  # noqa: E402
+from pipeline.openvino_lm import OVModel  # noqa: E402
+from pipeline.prompt import END_KEY, format_prompt  # noqa: E402
+from training import answers, corpus, distil, export, packing, tokenizer, train  # noqa: E402
+from training.command import Command  # noqa: E402
+from training.files import replacing  # noqa: E402
+from training.fit import LOSSES  # noqa: E402
+from training.model import new_model, packed_logits  # noqa: E402
+from training.profiles import Answers, Domain, Phase, Profile, Shape, find_profile  # noqa: E402
+
+ANIMALS = ("cat", "dog", "hen", "cow", "owl", "fox", "bee", "ant", "elk", "emu")
+TINY = Profile(
+    name="tiny",
+    target=Shape(128, 2),
+    draft=Shape(64, 1),
+    domain=Domain(records=8, characters=(10, 200)),
+    target_phases=(
+        Phase("prose", "prose", (3e-3, 1e-3), steps=4, warmup=2, rows=2),
+        Phase("tuning", "instructions", (4e-3, 0.0), steps=60, warmup=5, rows=2),
+    ),
+    answers=Answers(unseen=2, samples=1, top=8, longest=24, batch=4),
+    draft_phase=Phase("draft", "answers", (5e-3, 0.0), steps=40, warmup=5, rows=2),
+    vocab_size=400,
+    context=256,
+    pack=160,
+)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with lzma.open(path, "wt", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Archives of the real ones' names and fields. Record 7 is held out, record 8 asks the same."""
+    folder = tmp_path_factory.mktemp("data")
+    dolly = [
+        {
+            "id": index,
+            "instruction": f"What does a {animal} say?",
+            "context": "",
+            "response": f"The {animal} says its own name, {animal}, and then it goes to sleep.",
+        }
+        for index, animal in enumerate(ANIMALS)
+    ]
+    dolly[8]["instruction"] = dolly[7]["instruction"].lower()
+    write(folder / "dolly15k.jsonl.xz", dolly)
+    oasst = [{"instruction": f"Name {n} animals.", "response": "A cat."} for n in range(9)]
+    write(folder / "oasst1_pairs.jsonl.xz", oasst)
+    write(
+        folder / "enwiki_2015_openings.jsonl.xz", [{"title": "Cat", "text": "A cat sleeps. " * 20}]
+    )
+    write(
+        folder / "children_books.jsonl.xz", [{"book": "B", "text": "Once there was a cat. " * 20}]
+    )
+    write(
+        folder / "wordnet_glosses.jsonl.xz",
+        [{"words": ["cat"], "pos": "n", "definition": "a feline", "examples": []}],
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The whole recipe, run once."""
+    command = Command(TINY, tmp_path_factory.mktemp("work"), data)
+    for stage in (tokenizer, train, answers, distil, export):
+        stage.main(command)
+    return command
+
+
+def test_the_recipe_ends_in_two_models_that_run(made: Command) -> None:
+    for role in ("target", "draft"):
+        model = OVModel(made.work / "int8" / role)
+        logits = model.sequence().forward([1, 2, 3], rows=2)
+        assert logits.shape == (2, TINY.vocab_size)
+        assert (made.work / "int8" / role / "tokenizer.json").is_file()
+
+
+def test_the_target_recites_what_it_was_taught(made: Command) -> None:
+    losses = (made.work / LOSSES).read_text().splitlines()
+    tuning = [float(line.split(",")[-1]) for line in losses if line.startswith("tuning")]
+    assert tuning[-1] < tuning[0] / 2
+    tokens = tokenizer.load_tokenizer(made.work)
+    prompt = packing.prompt_ids(tokens, corpus.Record("What does a cat say?", "", ""))
+    model = answers.load_target(made)
+    (answer,) = answers.write_answers(model, tokens, [prompt], TINY.answers, sampled=False)
+    assert answer  # ends at the end key, or at the longest
+    assert tokens.token_to_id(END_KEY) not in answer[:-1]
+
+
+def test_a_finished_stage_run_again_changes_nothing(made: Command) -> None:
+    before = torch.load(made.work / train.WEIGHTS, weights_only=True)
+    train.main(made)
+    after = torch.load(made.work / train.WEIGHTS, weights_only=True)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_an_interrupted_run_resumes_where_it_was(
+    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after a checkpoint, it ends in the very weights of the undisturbed run."""
+    command = dataclasses.replace(made, work=tmp_path)
+    monkeypatch.setattr("training.fit._SAVE_EVERY", 0.0)
+    tokenizer.main(command)
+    steps = 0
+
+    def interrupted(model: Any, batch: packing.Batch) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        if steps == 20:
+            raise KeyboardInterrupt
+        return next_token_loss(model, batch)
+
+    next_token_loss = train.next_token_loss
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "next_token_loss", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train.main(command)
+    train.main(command)
+    once = torch.load(made.work / train.WEIGHTS, weights_only=True)
+    twice = torch.load(tmp_path / train.WEIGHTS, weights_only=True)
+    assert all(torch.allclose(once[name], twice[name], atol=1e-5) for name in once)
+
+
+def test_another_configuration_is_refused(made: Command) -> None:
+    other = dataclasses.replace(made, profile=dataclasses.replace(TINY, seed=5))
+    for stage in (train, distil):
+        with pytest.raises(UserError, match="another configuration"):
+            stage.main(other)
+
+
+def test_a_damaged_checkpoint_is_one_clear_line(made: Command, tmp_path: Path) -> None:
+    command = dataclasses.replace(made, work=tmp_path)
+    tokenizer.main(command)
+    (tmp_path / "prose.pt").write_bytes(b"half a check")
+    with pytest.raises(UserError, match="damaged"):
+        train.main(command)
+
+
+def test_stages_out_of_order_say_what_to_run_first(made: Command, tmp_path: Path) -> None:
+    command = dataclasses.replace(made, work=tmp_path)
+    with pytest.raises(UserError, match=r"training\.tokenizer"):
+        train.main(command)
+    tokenizer.main(command)
+    with pytest.raises(UserError, match=r"training\.train"):
+        answers.main(command)
+    with pytest.raises(UserError, match=r"training\.answers"):
+        distil.main(command)
+
+
+def test_packed_records_lose_what_they_lose_alone(made: Command) -> None:
+    tokens = tokenizer.load_tokenizer(made.work)
+    prefix = packing.shared_prefix(tokens)
+    records = corpus.instructions(made.data, TINY.domain, 0)
+    sides = [
+        (packing.prompt_ids(tokens, record), packing.response_ids(tokens, record))
+        for record in records
+    ]
+    examples = [packing.example(len(prefix), *side) for side in sides]
+    (batch,) = packing.pack(examples, prefix, 400, rows=9, seed=0)
+    assert batch.segments.max() > 1  # something is packed with something
+    model = new_model(TINY.target, TINY).eval()
+    with torch.inference_mode():
+        logits, targets = packed_logits(model, batch)
+        packed = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        alone = torch.tensor(0.0)
+        for prompt, response in sides:
+            ids = torch.tensor([[*prompt, *response]])
+            logits = model(ids).logits[0, len(prompt) - 1 : -1]
+            alone += torch.nn.functional.cross_entropy(
+                logits, ids[0, len(prompt) :], reduction="sum"
+            )
+    assert packed.item() == pytest.approx(alone.item(), rel=1e-4)
+
+
+def test_the_prefix_is_shared_by_every_prompt(made: Command) -> None:
+    tokens = tokenizer.load_tokenizer(made.work)
+    prefix = packing.shared_prefix(tokens)
+    for record in (corpus.Record("Hi", "", ""), corpus.Record("a b", "c\nd", "")):
+        assert tuple(packing.prompt_ids(tokens, record)[: len(prefix)]) == prefix
+
+
+def test_the_tokenizer_gives_every_byte_back(made: Command) -> None:
+    tokens = tokenizer.load_tokenizer(made.work)
+    text = format_prompt("naïve  “quotes”\t🦊\r\n e\u0301") + "x" + END_KEY
+    assert tokens.decode(tokens.encode(text).ids, skip_special_tokens=False) == text
+    assert tokens.encode(END_KEY).tokens == [END_KEY]
+    assert tokens.token_to_id(tokenizer.END_OF_TEXT) == 0
+
+
+def test_held_out_records_and_their_questions_are_never_trained_on(data: Path) -> None:
+    (held,) = corpus.held_out(data)
+    seen = corpus.instructions(data, TINY.domain, 0)
+    everything = corpus.instructions(data, Domain(records=0), 0)
+    others = corpus.unseen(data, seen, 100, 0)
+    assert held.instruction == "What does a ant say?"
+    for records in (seen, everything, others):
+        assert records
+        assert held.question not in {record.question for record in records}
+        assert held.response not in {record.response for record in records}
+    assert not {record.question for record in seen} & {record.question for record in others}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "not there"),
+        (b"no archive", "truncated or damaged"),
+        (lzma.compress(b'{"id": 1}\n' * 500)[:-20], "line 1"),
+        (lzma.compress(b"nonsense\n"), "line 1"),
+        (lzma.compress(b"[1, 2]\n"), "line 1"),
+        (lzma.compress(b'{"instruction": "", "context": "", "response": ""}\n'), "line 1"),
+    ],
+)
+def test_bad_data_is_one_clear_line(content: bytes | None, says: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "dolly15k.jsonl.xz").write_bytes(content)
+    with pytest.raises(UserError, match=says) as caught:
+        corpus.dolly(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_archive_is_one_clear_line(data: Path, tmp_path: Path) -> None:
+    whole = (data / "dolly15k.jsonl.xz").read_bytes()
+    (tmp_path / "dolly15k.jsonl.xz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="truncated"):
+        corpus.dolly(tmp_path)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_text("old")
+
+    def write_too_much() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("ne")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match="disk"):
+        write_too_much()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_every_profile_is_found_by_name() -> None:
+    assert find_profile("cpu").target.hidden % 64 == 0
+    with pytest.raises(UserError, match="cpu, gpu"):
+        find_profile("tpu")

@@ -1,0 +1,4 @@
+"""How the embedded pair was made: from open data to INT8 IRs.
+
+With `pipeline.convert` the only code that imports torch. `python -m training.<stage>`.
+"""

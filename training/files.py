@@ -1,0 +1,31 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.errors import UserError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its name only when the block has succeeded.
+
+    Raises:
+        UserError: the disk is full; `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # torch reports a failed write as RuntimeError
+        full = getattr(error, "errno", None) == errno.ENOSPC or "write" in str(error)
+        if not full:
+            raise
+        raise UserError("disk", str(path), "is full or not writable; nothing was lost") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,181 @@
+"""The training loop: one phase of one model, resumable, with a schedule that knows the time.
+
+Knows a model, batches and a loss; nothing about where they come from.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import GPTNeoXForCausalLM
+
+from pipeline.errors import UserError
+from training.files import replacing
+from training.packing import Batch
+from training.profiles import Phase
+
+LOSSES = "losses.csv"
+_SAVE_EVERY = 180.0  # seconds
+_LOG_EVERY = 20  # steps
+_PAUSE = 30.0  # seconds; a step that took longer was suspended, which is not training time
+
+Loss = Callable[[GPTNeoXForCausalLM, Batch], torch.Tensor]
+Epoch = Callable[[int], Iterator[Batch]]  # epoch number -> its batches, the same at each call
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a phase is. `batch` counts within the epoch, `seconds` over all runs."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def done(self, phase: Phase) -> float:
+        """The part of `phase` that is over, 0 to 1."""
+        return min(1.0, max(self.step / phase.steps, self.seconds / (60 * phase.minutes)))
+
+    def rate(self, phase: Phase) -> float:
+        """The learning rate of the next step."""
+        first, last = phase.rates
+        warm = min(1.0, (self.step + 1) / phase.warmup)
+        return warm * (first + (last - first) * self.done(phase))
+
+
+def best_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def fit(
+    model: GPTNeoXForCausalLM,
+    epoch: Epoch,
+    loss_of: Loss,
+    phase: Phase,
+    *,
+    decay: float,
+    folder: Path,
+    configuration: str,
+) -> None:
+    """Trains `model` in place to the end of `phase`, from its checkpoint in `folder` if any.
+
+    Args:
+        decay: AdamW's, on matrices.
+        configuration: all that shapes this run; a checkpoint of another one is refused.
+
+    Raises:
+        UserError: the checkpoint is damaged or of another configuration, or the disk is full.
+    """
+    device = best_device()
+    model.to(device).train()
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=phase.rates[0], betas=(0.9, 0.95), fused=True)
+    path = folder / f"{phase.name}.pt"
+    progress = _resume(path, model, optimiser, configuration)
+
+    def save() -> None:
+        state = {
+            "configuration": configuration,
+            "model": model.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "progress": asdict(progress),
+        }
+        with replacing(path) as temporary:
+            torch.save(state, temporary)
+
+    saved = last = time.monotonic()
+    losses: list[float] = []
+    bar = tqdm(total=100, desc=phase.name, bar_format="{l_bar}{bar}| {postfix}")
+    while progress.done(phase) < 1:
+        for index, batch in enumerate(epoch(progress.epoch)):
+            if index < progress.batch:
+                continue
+            for group in optimiser.param_groups:
+                group["lr"] = progress.rate(phase)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                loss = loss_of(model, batch.to(device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            optimiser.zero_grad()
+
+            now = time.monotonic()
+            losses.append(loss.item())
+            progress.batch = index + 1
+            progress.step += 1
+            progress.tokens += int((batch.segments >= 0).sum())
+            progress.seconds += min(now - last, _PAUSE)
+            last = now
+            if progress.step % _LOG_EVERY == 0:
+                mean, losses = sum(losses) / len(losses), []
+                _log(folder / LOSSES, phase, progress, mean)
+                speed = progress.tokens / progress.seconds
+                bar.n = round(100 * progress.done(phase), 1)
+                bar.set_postfix_str(f"epoch {progress.epoch}, {mean:.3f} nats, {speed:.0f} tok/s")
+            if now - saved > _SAVE_EVERY:
+                save()
+                saved = now
+            if progress.done(phase) >= 1:
+                break
+        else:
+            progress.epoch += 1
+            progress.batch = 0
+    bar.close()
+    save()
+
+
+def finished(folder: Path, phase: Phase, configuration: str) -> dict[str, torch.Tensor] | None:
+    """The weights after `phase`, if its checkpoint in `folder` says that it is over."""
+    state = _read(folder / f"{phase.name}.pt", configuration)
+    if state is None or Progress(**state["progress"]).done(phase) < 1:
+        return None
+    weights: dict[str, torch.Tensor] = state["model"]
+    return weights
+
+
+def _resume(
+    path: Path, model: GPTNeoXForCausalLM, optimiser: torch.optim.Optimizer, configuration: str
+) -> Progress:
+    state = _read(path, configuration)
+    if state is None:
+        return Progress()
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+    return Progress(**state["progress"])
+
+
+def _read(path: Path, configuration: str) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        made_with = state["configuration"]
+    except Exception:  # a damaged archive or pickle raises nearly anything
+        raise UserError("checkpoint", str(path), "is damaged; delete it to start over") from None
+    if made_with != configuration:
+        remedy = "was made with another configuration; delete it, or name another --work"
+        raise UserError("checkpoint", str(path), remedy)
+    return state
+
+
+def _log(path: Path, phase: Phase, progress: Progress, loss: float) -> None:
+    """One more row of the loss curve; nats."""
+    fresh = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as lines:
+        table = csv.writer(lines)
+        if fresh:
+            table.writerow(("phase", "step", "tokens", "seconds", "loss"))
+        seconds = round(progress.seconds)
+        table.writerow((phase.name, progress.step, progress.tokens, seconds, f"{loss:.4f}"))

@@ -1,0 +1,130 @@
+"""What is trained, and for how long: one frozen configuration per kind of machine.
+
+Knows numbers only; every stage reads the same `Profile`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from pipeline.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A GPT-NeoX model. Heads have 64 channels, as in Dolly; the MLP is four times the width."""
+
+    hidden: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of training: linear warm-up, then a linear decay to the phase's end.
+
+    It ends after `minutes` of training or `steps` optimiser steps, whichever comes first.
+
+    Attributes:
+        rates: learning rate after the warm-up and at the end.
+        warmup: steps.
+        rows: packed rows in an optimiser step.
+    """
+
+    name: str
+    corpus: Literal["prose", "instructions", "answers"]
+    rates: tuple[float, float]
+    minutes: float = inf
+    steps: int = 1_000_000
+    warmup: int = 60
+    rows: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Which instruction records are trained on; the held-out ones never are.
+
+    Attributes:
+        records: how many of the narrow domain (context-free Dolly, plain prose, one record per
+            question); 0 takes all of Dolly and OpenAssistant.
+        characters: shortest and longest response in the narrow domain.
+    """
+
+    records: int
+    characters: tuple[int, int] = (100, 420)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the target writes for the draft to learn from.
+
+    Attributes:
+        unseen: instructions answered besides those trained on.
+        samples: sampled answers to each instruction besides the greedy one.
+        top: how many of the target's probabilities are kept at a position.
+        longest: tokens of an answer.
+        batch: answers written at once.
+    """
+
+    unseen: int
+    samples: int
+    temperature: float = 0.7
+    top_p: float = 0.92
+    top: int = 32
+    longest: int = 120
+    batch: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The whole recipe. `pack` is the length of a packed row in tokens."""
+
+    name: str
+    target: Shape
+    draft: Shape
+    domain: Domain
+    target_phases: tuple[Phase, ...]
+    answers: Answers
+    draft_phase: Phase
+    vocab_size: int = 8192
+    context: int = 1024
+    pack: int = 256
+    weight_decay: float = 0.05
+    seed: int = 0
+
+
+_CPU = Profile(
+    name="cpu",
+    target=Shape(512, 10),
+    draft=Shape(256, 1),
+    domain=Domain(records=700),
+    target_phases=(
+        Phase("learning", "instructions", (1e-3, 0.0), minutes=38),
+        Phase("polishing", "instructions", (3e-4, 0.0), minutes=10),
+    ),
+    answers=Answers(unseen=1400, samples=1),
+    draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=14, rows=8),
+)
+# For about half an hour of a data-centre GPU. No such machine was at hand: not run yet.
+_GPU = Profile(
+    name="gpu",
+    target=Shape(512, 12),
+    draft=Shape(256, 1),
+    domain=Domain(records=0),
+    target_phases=(
+        Phase("prose", "prose", (1.5e-3, 7e-4), minutes=12, warmup=200, rows=256),
+        Phase("tuning", "instructions", (7e-4, 0.0), minutes=6, rows=64),
+    ),
+    answers=Answers(unseen=0, samples=2, longest=256, batch=512),
+    draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=5, rows=64),
+    pack=512,
+)
+PROFILES = {profile.name: profile for profile in (_CPU, _GPU)}
+
+
+def find_profile(name: str) -> Profile:
+    """The profile called `name`; raises UserError if there is none."""
+    if name not in PROFILES:
+        raise UserError("profile", name, f"choose one of {', '.join(PROFILES)}")
+    return PROFILES[name]
