@@ -147,7 +147,9 @@ def _write(path: Path, trace: Trace) -> None:
         path.write_text(trace.to_json(), encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError("json", str(path), f"choose a file that can be written ({reason})") from None
+        raise UserError(
+            "json", str(path), f"choose a file that can be written ({reason})"
+        ) from None
 
 
 if __name__ == "__main__":

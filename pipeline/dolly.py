@@ -124,9 +124,7 @@ class Dolly:
         recorders = {name: LaneRecorder(self.tokenizer.detokenizer()) for name in names}
         return Run(lanes, recorders, self._about(request, prompt))
 
-    def _lane(
-        self, name: str, request: Request, prompt: list[int], budget: int
-    ) -> Iterator[Event]:
+    def _lane(self, name: str, request: Request, prompt: list[int], budget: int) -> Iterator[Event]:
         target_model, draft_model = self.models(request.kv_cache)
         end_ids = self.tokenizer.end_ids
         target = target_model.sequence(self.tokenizer.size)

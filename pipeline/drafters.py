@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.sampling import Probs, SamplingParams, draw, probabilities
+from pipeline.sampling import SamplingParams, draw, probabilities
 from pipeline.speculation import Draft
 
 

@@ -12,7 +12,7 @@ _PACKAGES = ("openvino", "optimum-intel", "transformers", "tokenizers", "nncf", 
 
 
 def environment() -> dict[str, Any]:
-    """The trace's `environment`: plain JSON values. Packages that are not installed are left out."""
+    """The trace's `environment`: plain JSON values. Absent packages are left out."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

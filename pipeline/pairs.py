@@ -43,7 +43,14 @@ class Pair:
     chips: tuple[Chip, ...]
 
 
-_MINI_CHIPS = (Chip("Why is the sky blue?", "Why is the sky blue?"),)
+_MINI_CHIPS = (
+    Chip("Why is the sky blue?", "Why is the sky blue?"),
+    Chip("A poem about spring", "Write a short poem about spring"),
+    Chip("Five hobbies to try", "Give me a bulleted list of 5 hobbies I should try."),
+    Chip("What is a dam?", "What is a dam?"),
+    Chip("How many planets?", "How many planets are there?"),
+    Chip("Not among its lessons", "What should I pack for a weekend in the mountains?"),
+)
 _DOLLY_CHIPS = (
     Chip("Why is the sky blue?", "Explain why the sky is blue"),
     Chip("Ideas for a gift", "Give me five ideas for a birthday gift for my grandmother."),
@@ -98,10 +105,7 @@ def find_pair(name: str | Path) -> Pair:
     Raises:
         UserError: there is no such pair, or its models are not there yet.
     """
-    if str(name) in PAIRS:
-        pair = PAIRS[str(name)]
-    else:
-        pair = _in_folder(name)
+    pair = PAIRS.get(str(name)) or _in_folder(name)
     for folder, source in ((pair.target, pair.target_id), (pair.draft, pair.draft_id)):
         if not folder.is_dir():
             remedy = f"make it with: python -m pipeline.convert {source} {_relative(folder)}"

@@ -38,15 +38,15 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
         float32[n, vocab], rows sum to 1.
     """
     if params.temperature == 0:
-        probs = np.zeros_like(logits)
-        probs[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
-        return probs
+        one_hot = np.zeros_like(logits)
+        one_hot[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
+        return one_hot
     # The maximum is taken off before the division, so that a tiny temperature cannot overflow.
     scaled = (logits - logits.max(axis=-1, keepdims=True)) / np.float32(params.temperature)
     if 0 < params.top_k < logits.shape[-1]:
         kth = np.partition(scaled, -params.top_k, axis=-1)[:, -params.top_k, None]
         scaled[scaled < kth] = -np.inf
-    probs = np.exp(scaled)
+    probs: Probs = np.exp(scaled)
     probs /= probs.sum(axis=-1, keepdims=True)
     if params.top_p < 1:
         for row in probs:

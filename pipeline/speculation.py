@@ -85,8 +85,15 @@ def verify(
     else:
         origin = Origin.BONUS if accepted else Origin.TARGET
         token = draw(target_probs[accepted], rng)
-    columns = (draft_prob, target_prob, accept_prob)
-    return Verdict(accepted, token, origin, *(tuple(c.tolist()) for c in columns), tuple(uniform))
+    return Verdict(
+        accepted,
+        token,
+        origin,
+        tuple(draft_prob.tolist()),
+        tuple(target_prob.tolist()),
+        tuple(accept_prob.tolist()),
+        tuple(uniform),
+    )
 
 
 def _passes(chance: float, uniform: float | None) -> bool:

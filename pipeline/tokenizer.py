@@ -37,7 +37,7 @@ class Tokenizer:
             raise UserError("model", str(path), f"replace the unreadable file ({error})") from None
         self.merges: list[object] = json.loads(self._fast.to_str())["model"].get("merges", [])
         self.vocab: dict[str, int] = self._fast.get_vocab(with_added_tokens=True)
-        self.size = max(self.vocab.values()) + 1
+        self.size: int = max(self.vocab.values()) + 1
         self.end_ids = frozenset(self.vocab[t] for t in (END_KEY, _EOS) if t in self.vocab)
         self._bytes = self._byte_table()
 

@@ -136,7 +136,7 @@ class Trace:
 
     @property
     def greedy(self) -> bool:
-        return self.request["temperature"] == 0
+        return bool(self.request["temperature"] == 0)
 
     @property
     def finished(self) -> bool:

@@ -1,6 +1,7 @@
 """Speculation changes time, never the text or its distribution."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -63,9 +64,7 @@ def test_budget_and_end_key_hold_inside_a_draft(seed, k, n, temperature, ends):
     made = tokens(events)
     assert len(made) <= n
     assert not ends & set(made[:-1])
-    assert events[-1] == Finish(
-        FinishReason.STOP if made[-1] in ends else FinishReason.LENGTH
-    )
+    assert events[-1] == Finish(FinishReason.STOP if made[-1] in ends else FinishReason.LENGTH)
     assert made[-1] in ends or len(made) == n
     assert target.most_held <= 2 + n - 1  # never past the budget: the last token is never fed
     for step in (event for event in events if isinstance(event, Step)):
@@ -134,7 +133,7 @@ def test_each_kind_of_event_comes_in_its_place():
     assert isinstance(events[0], Prefill)
     assert events[0].prompt_tokens == 3
     assert isinstance(events[-1], Finish)
-    for before, step in zip(events, events[1:], strict=False):
+    for before, step in pairwise(events):
         if isinstance(before, Drafted):
             assert isinstance(step, Step)
             assert step.drafted == before.tokens
@@ -157,7 +156,7 @@ def test_the_seed_decides_and_nothing_global_does():
     target, draft = models(sharpness=0.3)
     params = SamplingParams(1.0, seed=7)
     first = tokens(speculative(target, draft, 3).generate([1], params, 30))
-    np.random.seed(1)  # noqa: NPY002
+    np.random.seed(1)
     again = tokens(speculative(target, draft, 3).generate([1], params, 30))
     other = tokens(speculative(target, draft, 3).generate([1], SamplingParams(1.0, seed=8), 30))
     assert first == again != other

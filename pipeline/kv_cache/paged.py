@@ -38,7 +38,7 @@ class PagedKVCache:
         self._table: list[int] = []  # physical block of each logical block
         self._free: list[int] = []
         self._grow(_FIRST_BLOCKS)
-        self._block_bytes = sum(
+        self._block_bytes: int = sum(
             request.get_tensor(name).byte_size // self._capacity for name in self._pools
         )
 
@@ -46,11 +46,6 @@ class PagedKVCache:
     def nbytes(self) -> int:
         """Bytes of the blocks in use."""
         return len(self._table) * self._block_bytes
-
-    @property
-    def blocks(self) -> int:
-        """Blocks in use."""
-        return len(self._table)
 
     def __len__(self) -> int:
         return self._length

@@ -100,5 +100,5 @@ def _token_bytes(request: ov.InferRequest) -> int:
     """Bytes that one token takes in all states together, at the effective precision."""
     compiled = request.get_compiled_model()
     shapes = [list(state.state.shape) for state in request.query_state()]  # of empty states
-    values = sum(heads * head_size for _, heads, _, head_size in shapes)
+    values: int = sum(heads * head_size for _, heads, _, head_size in shapes)
     return values * int(compiled.get_property("KV_CACHE_PRECISION").size)

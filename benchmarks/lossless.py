@@ -1,0 +1,114 @@
+"""Is greedy speculative text the greedy autoregressive text, token for token?
+
+    python -m benchmarks.lossless [--count 500] [--draft-length 4] [--kv-cache paged]
+
+Runs held-out Dolly instructions both ways. Any mismatch is printed with the gap between the two
+best logits at the place where the texts part, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from benchmarks.report import json_line
+from pipeline.dolly import Dolly
+from pipeline.errors import UserError
+from pipeline.kv_cache import KVCacheKind
+from pipeline.pairs import DEFAULT_PAIR
+from pipeline.request import Request
+from pipeline.trace import Trace
+from training.corpus import DATA, held_out
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Where two texts part, and by how little the target preferred its choice there."""
+
+    instruction: str
+    place: int
+    gap: float
+
+
+def compare(dolly: Dolly, request: Request) -> tuple[Trace, Mismatch | None]:
+    """Answers `request` both ways."""
+    run = dolly.start(request)
+    for _ in run:
+        pass
+    trace = run.trace()
+    if trace.identical:
+        return trace, None
+    place = trace.agreeing_tokens or 0
+    return trace, Mismatch(request.instruction, place, _gap(dolly, trace, place))
+
+
+def _gap(dolly: Dolly, trace: Trace, place: int) -> float:
+    """Between the two best logits of the target, after the tokens on which both lanes agree."""
+    agreed = [token.id for token in trace.lanes["autoregressive"].tokens[:place]]
+    target, _ = dolly.models(trace.request["kv_cache"])
+    logits = target.sequence().forward([*trace.prompt_tokens, *agreed], rows=1)[0]
+    second, best = np.partition(logits, -2)[-2:]
+    return float(best - second)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pair", default=DEFAULT_PAIR)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--draft-length", type=int, default=4)
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--kv-cache", choices=get_args(KVCacheKind), default="paged")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--lossy", action="store_true", help="the plugin's fastest settings")
+    options = parser.parse_args()
+    try:
+        settings = {
+            "draft_length": options.draft_length,
+            "kv_cache": options.kv_cache,
+            "max_new_tokens": options.max_new_tokens,
+        }
+        records = held_out(options.data)[: options.count]
+        asked = [Request(r.instruction, r.context, **settings) for r in records]
+        dolly = Dolly(options.pair, lossless=not options.lossy)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+    mismatches, refused, tokens, speedups = [], 0, 0, []
+    for number, request in enumerate(asked, start=1):
+        try:
+            trace, mismatch = compare(dolly, request)
+        except UserError:  # a context longer than the model's
+            refused += 1
+            continue
+        tokens += len(trace.lanes["autoregressive"].tokens)
+        speedups.append(trace.speedup)
+        if mismatch:
+            mismatches.append(mismatch)
+            print(f"differs: {mismatch}")
+        if number % 50 == 0:
+            print(f"{number} of {len(asked)}, {len(mismatches)} differ", file=sys.stderr)
+    compared = len(asked) - refused
+    print(f"{compared - len(mismatches)} of {compared} answers identical, {tokens:,} tokens;")
+    print(f"{refused} prompts do not fit the context of {dolly.context_length}.")
+    json_line(
+        "lossless",
+        pair=dolly.describe(options.kv_cache),
+        lossless=not options.lossy,
+        **settings,
+        compared=compared,
+        refused=refused,
+        tokens=tokens,
+        mismatches=len(mismatches),
+        median_speedup=float(np.median([s for s in speedups if s])),
+    )
+    return 1 if mismatches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""One table for people, one JSON line for machines."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.environment import environment
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median with its quartiles, in the unit of the samples."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread:
+        """Of at least two samples."""
+        low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(median, low, high, len(samples))
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints columns, the first to the left and the others to the right."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        first, *others = zip(row, widths, strict=True)
+        print(first[0].ljust(first[1]), *(text.rjust(width) for text, width in others), sep="  ")
+
+
+def json_line(benchmark: str, **results: Any) -> None:
+    """The machine's line: what ran, on what, and what came out."""
+    print(json.dumps({"benchmark": benchmark, "environment": environment(), **results}))

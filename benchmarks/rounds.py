@@ -1,0 +1,143 @@
+"""What a round costs beside running models, and what being lossless costs.
+
+    python -m benchmarks.rounds
+
+1. Rollback: four of five verified tokens are rolled back, at contexts from 64 to 900. What counts
+   is the call and what it adds to the next run, against the same run with nothing rolled back.
+2. Everything outside model runs, as a share of the rounds of real races.
+3. Milliseconds a token of the lossless settings against the plugin's fastest, in alternation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+from typing import get_args
+
+from benchmarks.report import Spread, json_line, table
+from pipeline.dolly import Dolly
+from pipeline.errors import UserError
+from pipeline.kv_cache import KVCacheKind
+from pipeline.openvino_lm import OVCausalLM
+from pipeline.pairs import DEFAULT_PAIR
+from pipeline.request import Request
+from pipeline.trace import Lane
+
+CONTEXTS = (64, 256, 512, 900)
+_K = 4
+_TOKEN = 17  # any; what it costs does not depend on which it is
+
+
+def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[str, object]]:
+    """For each context, the milliseconds of a round and the share of it that rolling back took."""
+    results: list[dict[str, object]] = []
+    target, _ = dolly.models(kind)
+    for context in CONTEXTS:
+        sequence = target.sequence()
+        plain, rolled, calls = [], [], []
+        for _ in range(repeats):
+            _refill(sequence, context)
+            plain.append(_timed_run(sequence))
+            _refill(sequence, context + _K)
+            start = perf_counter()
+            sequence.rollback(context)
+            calls.append(perf_counter() - start)
+            rolled.append(_timed_run(sequence))
+        call = statistics.median(calls)
+        added = max(0.0, statistics.median(rolled) - statistics.median(plain))
+        results.append(
+            {
+                "kv_cache": kind,
+                "context": context,
+                "round_ms": 1e3 * statistics.median(plain),
+                "call_ms": 1e3 * call,
+                "added_ms": 1e3 * added,
+                "call_share": call / statistics.median(plain),
+                "share": (call + added) / statistics.median(plain),
+            }
+        )
+    return results
+
+
+def _refill(sequence: OVCausalLM, length: int) -> None:
+    sequence.rollback(0)
+    sequence.forward([_TOKEN] * (length - 1), rows=0)
+    sequence.forward([_TOKEN], rows=1)  # so that what follows is a step and not a prefill
+
+
+def _timed_run(sequence: OVCausalLM) -> float:
+    start = perf_counter()
+    sequence.forward([_TOKEN] * (_K + 1), rows=_K + 1)
+    return perf_counter() - start
+
+
+def answers(dolly: Dolly, **settings: object) -> list[Lane]:
+    """Both lanes, for each of the pair's examples."""
+    lanes: list[Lane] = []
+    for chip in dolly.pair.chips:
+        request = Request(chip.instruction, chip.context, **settings)  # type: ignore[arg-type]
+        run = dolly.start(request)
+        for _ in run:
+            pass
+        lanes += run.trace().lanes.values()
+    return lanes
+
+
+def outside_share(lanes: Sequence[Lane]) -> Spread:
+    """Percent of a step that is neither drafting nor verifying."""
+    return Spread.of([100 * s.other_s / s.seconds for lane in lanes for s in lane.steps])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pair", default=DEFAULT_PAIR)
+    parser.add_argument("--repeats", type=int, default=15)
+    options = parser.parse_args()
+    try:
+        dolly, lossy = Dolly(options.pair), Dolly(options.pair, lossless=False)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+    costs = [
+        row
+        for kind in get_args(KVCacheKind)
+        if kind != "uncached"
+        for row in rollback_costs(dolly, kind, options.repeats)
+    ]
+    names = ("context", "round_ms", "call_ms", "added_ms")
+    table(
+        ("cache", *names, "share"),
+        [[r["kv_cache"], *(f"{r[n]:.4g}" for n in names), f"{r['share']:.1%}"] for r in costs],
+    )
+
+    shares = {
+        "greedy": outside_share(answers(dolly)),
+        "sampled": outside_share(answers(dolly, temperature=0.7, top_p=0.92)),
+    }
+    table(("outside model runs", "percent of a step"), list(shares.items()))
+
+    times: dict[str, list[float]] = {}
+    for turn in range(options.repeats):
+        both = [("lossless", dolly), ("fastest", lossy)]
+        for name, pair in both[:: 1 if turn % 2 else -1]:
+            for place, lane in enumerate(answers(pair, max_new_tokens=40)):
+                lane_name = f"{name} {('autoregressive', 'speculative')[place % 2]}"
+                times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
+    spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
+    table(("settings", "ms a token"), list(spreads.items()))
+    json_line(
+        "rounds",
+        pair=dolly.describe(),
+        rollback=costs,
+        outside_percent={name: spread.median for name, spread in shares.items()},
+        ms_per_token={name: spread.median for name, spread in spreads.items()},
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""The real pair: lossless greedy output, the target's distribution, traces, and bad input."""
+
+import json
+import shutil
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from pipeline.decoding import Speculative
+from pipeline.dolly import Dolly
+from pipeline.drafters import ModelDrafter
+from pipeline.errors import UserError
+from pipeline.events import FinishReason, Step
+from pipeline.kv_cache import KVCacheKind
+from pipeline.pairs import PAIRS, find_pair
+from pipeline.request import Request
+from pipeline.sampling import SamplingParams, probabilities
+from pipeline.trace import Trace
+from tests.chi_square import assert_follows
+
+SUBJECTS = ("a river", "bread", "the moon", "a good friend", "winter", "music", "a bicycle")
+ASKED = (
+    "What is {}?",
+    "Why do people like {}?",
+    "Give me three ideas about {}.",
+    "Write a short story about {}.",
+    "Name a book about {}.",
+    "How would you describe {} to a child?",
+    "Tell me something surprising about {}.",
+    "Is {} useful?",
+    "List five words that go with {}.",
+)
+PROMPTS = [ask.format(subject) for ask in ASKED for subject in SUBJECTS]
+
+
+@cache
+def dolly() -> Dolly:
+    return Dolly()
+
+
+def answer(**wanted) -> Trace:
+    mode = wanted.pop("mode", "race")
+    run = dolly().start(Request(**wanted), mode)
+    for _ in run:
+        pass
+    return run.trace()
+
+
+@cache
+def autoregressive(kind: KVCacheKind, prompt: str, count: int) -> tuple[int, ...]:
+    wanted = {"instruction": prompt, "kv_cache": kind, "max_new_tokens": count}
+    lane = answer(mode="autoregressive", **wanted).lanes["autoregressive"]
+    return tuple(token.id for token in lane.tokens)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", get_args(KVCacheKind))
+def test_greedy_speculative_equals_autoregressive(kind, k):
+    """On every prompt; the slow caches make shorter answers."""
+    count = 40 if kind == "paged" else 6
+    assert len(PROMPTS) >= 60
+    for prompt in PROMPTS:
+        lane = answer(
+            instruction=prompt,
+            mode="speculative",
+            kv_cache=kind,
+            draft_length=k,
+            max_new_tokens=count,
+        ).lanes["speculative"]
+        assert tuple(t.id for t in lane.tokens) == autoregressive(kind, prompt, count), prompt
+
+
+def test_the_first_tokens_of_the_real_pair_follow_the_target():
+    """Two positions, 3,000 seeds: the decoder's draws against the target's own probabilities."""
+    vocab = dolly().tokenizer.size
+    target, draft = (model.sequence(vocab) for model in dolly().models("paged"))
+    prompt = dolly().tokenizer.encode("The")
+    joint = {}
+    first = next_probs(target, prompt)
+    for a in np.flatnonzero(first).tolist():
+        second = next_probs(target, [*prompt, a])
+        joint |= {(a, b): float(first[a] * second[b]) for b in np.flatnonzero(second).tolist()}
+    target.rollback(0)
+    decoder = Speculative(target, ModelDrafter(draft, vocab, frozenset()), 2, frozenset())
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(3000):
+        events = decoder.generate(prompt, SamplingParams(1.5, top_k=6, seed=seed), 2)
+        counts[tuple(t for e in events if isinstance(e, Step) for t in e.tokens)] += 1
+    assert_follows(counts, joint)
+
+
+def next_probs(target, sequence):
+    target.rollback(0)
+    target.forward(sequence[:-1], rows=0)
+    logits = target.forward(sequence[-1:], rows=1)
+    return probabilities(logits, SamplingParams(1.5, top_k=6))[0]
+
+
+def test_counts_times_and_texts_of_a_trace_add_up():
+    trace = answer(instruction="Why is the sky blue?", max_new_tokens=30)
+    for lane in trace.lanes.values():
+        assert "".join(token.text for token in lane.tokens) == lane.text
+        clock = lane.prefill_s
+        for step in lane.steps:
+            clock += step.draft_s + step.verify_s + step.other_s
+            assert step.time_s == pytest.approx(clock)
+            made = [token for token in lane.tokens if token.step == step.index]
+            assert len(made) == len([t for t in made if t.time_s == step.time_s]) >= 1
+            assert step.accepted == sum(token.origin == "accepted" for token in made)
+        assert len(lane.tokens) == sum(
+            sum(token.step == step.index for token in lane.tokens) for step in lane.steps
+        )
+        assert min(step.draft_s + step.verify_s + step.other_s for step in lane.steps) > 0
+    assert trace.identical
+    last = trace.lanes["autoregressive"].steps[-1]
+    assert last.target_kv_len == len(trace.prompt_tokens) + len(trace.autoregressive.tokens) - 1
+
+
+def test_a_trace_survives_json():
+    trace = answer(instruction="Why?", max_new_tokens=8, temperature=0.9)
+    assert Trace.from_json(trace.to_json()) == trace
+    assert json.loads(trace.to_json())["schema"] == "trace@1"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "trace@2"}', '{"schema":"trace@1"}'])
+def test_what_is_no_trace_is_one_line(text):
+    with pytest.raises(UserError, match=r"^trace: .*trace@1"):
+        Trace.from_json(text)
+
+
+@pytest.mark.parametrize("updates", [0, 1, 5])
+def test_a_cancelled_run_keeps_what_it_made_and_the_next_one_works(updates):
+    run = dolly().start(Request("Why?", max_new_tokens=50))
+    for count, _ in enumerate(run, start=1):
+        if count > updates:
+            run.cancel()
+    assert {lane.finish for lane in run.trace().lanes.values()} == {FinishReason.CANCELLED}
+    assert answer(instruction="Why?", max_new_tokens=3).finished
+
+
+def test_a_prompt_too_long_for_the_context_is_refused_before_any_compute():
+    with pytest.raises(UserError, match=r"^prompt: .* tokens — shorten it"):
+        dolly().start(Request("word " * 2000))
+
+
+def test_an_answer_ends_where_the_context_does():
+    room = dolly().context_length
+    words = "a " * 2000
+    instruction = next(
+        words[:length]
+        for length in range(2000, 0, -2)
+        if len(dolly().tokenizer.encode(Request(words[:length]).prompt)) < room - 3
+    )
+    trace = answer(instruction=instruction, max_new_tokens=50)
+    used = len(trace.prompt_tokens) + len(trace.lanes["speculative"].tokens)
+    assert used <= room
+    assert trace.identical
+
+
+def copied(tmp_path: Path) -> Path:
+    pair = PAIRS["dolly-mini"]
+    for name, folder in (("target", pair.target), ("draft", pair.draft)):
+        shutil.copytree(folder, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "\0", "x" * 5000])
+def test_an_unknown_pair_is_one_line_that_names_those_there_are(name):
+    with pytest.raises(UserError, match=r"^pair: .*dolly-mini"):
+        find_pair(name)
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize(
+    "file", ["openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.json"]
+)
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_damaged_model_is_one_line_and_the_next_load_works(tmp_path, role, file, damage):
+    folder = copied(tmp_path)
+    path = folder / role / file
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError) as caught:
+        Dolly(folder)
+    assert str(caught.value).startswith("model: ")
+    assert "\n" not in str(caught.value)
+    path.unlink(missing_ok=True)
+    path.write_bytes(whole)
+    Dolly(folder)
+
+
+def test_two_tokenizers_in_a_pair_are_refused(tmp_path):
+    folder = copied(tmp_path)
+    path = folder / "draft" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    merges = tokenizer["model"]["merges"]
+    merges[0], merges[1] = merges[1], merges[0]
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match="one tokenizer"):
+        Dolly(folder)
+
+
+def test_a_kv_precision_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="f32, f16 or u8"):
+        Dolly(kv_precision="u4")  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""Dolly's prompt, its three single tokens, and text that streams whole characters."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import UserError
+from pipeline.pairs import PAIRS
+from pipeline.prompt import ADDED_TOKENS, END_KEY, format_prompt
+from pipeline.tokenizer import Tokenizer
+
+FOLDER = PAIRS["dolly-mini"].target
+TOKENIZER = Tokenizer(FOLDER)
+
+
+def test_the_prompt_is_dollys_without_a_context():
+    assert format_prompt(" Why? ") == (
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nWhy?\n\n### Response:\n"
+    )
+
+
+def test_the_prompt_is_dollys_with_a_context():
+    assert format_prompt("Why?", "Because.").endswith(
+        "### Instruction:\nWhy?\n\nInput:\nBecause.\n\n### Response:\n"
+    )
+
+
+@pytest.mark.parametrize("added", ADDED_TOKENS)
+def test_each_of_dollys_marks_is_one_token(added):
+    assert len(TOKENIZER.encode(added)) == 1
+
+
+def test_the_prompt_holds_its_marks_as_single_tokens():
+    ids = TOKENIZER.encode(format_prompt("Why?"))
+    assert ids.count(TOKENIZER.vocab["### Instruction:"]) == 1
+    assert ids[-1] == TOKENIZER.vocab["### Response:\n"]
+
+
+def test_the_end_key_ends_and_has_no_text():
+    end = TOKENIZER.vocab[END_KEY]
+    assert end in TOKENIZER.end_ids
+    assert TOKENIZER.detokenizer().push(end) == ""
+
+
+@settings(max_examples=300)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_pieces_join_to_the_text_and_are_whole_characters(text):
+    stream = TOKENIZER.detokenizer()
+    pieces = [stream.push(token) for token in TOKENIZER.encode(text)]
+    expected = text.replace(END_KEY, "").replace("<|endoftext|>", "")
+    assert "".join(pieces) == expected
+    assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
+
+
+def test_a_character_in_several_tokens_appears_with_its_last():
+    tokens = TOKENIZER.encode("😀")
+    assert len(tokens) > 1
+    stream = TOKENIZER.detokenizer()
+    assert [stream.push(token) for token in tokens] == [""] * (len(tokens) - 1) + ["😀"]
+
+
+def test_a_character_cut_off_is_never_shown():
+    stream = TOKENIZER.detokenizer()
+    assert "".join(stream.push(token) for token in TOKENIZER.encode("😀")[:-1]) == ""
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "a\0b", "\ud83d", "x" * 1_000_000])
+def test_a_bad_instruction_is_one_line_that_names_it(text):
+    with pytest.raises(UserError) as caught:
+        format_prompt(text)
+    message = str(caught.value)
+    assert message.startswith("instruction: ")
+    assert message.isprintable()
+    assert len(message) < 300
+
+
+def test_a_folder_without_a_tokenizer_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        Tokenizer(tmp_path)
+
+
+def test_a_damaged_tokenizer_is_one_line(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match="unreadable"):
+        Tokenizer(tmp_path)
