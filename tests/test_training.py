@@ -31,7 +31,7 @@ TINY = Profile(
     domain=Domain(records=8, characters=(10, 200)),
     target_phases=(
         Phase("prose", "prose", (3e-3, 1e-3), steps=4, warmup=2, rows=2),
-        Phase("tuning", "instructions", (4e-3, 0.0), steps=60, warmup=5, rows=2),
+        Phase("tuning", "hasty", (4e-3, 0.0), steps=90, warmup=5, rows=2),
     ),
     answers=Answers(unseen=2, samples=1, top=8, longest=24, batch=4),
     draft_phase=Phase("draft", "answers", (5e-3, 0.0), steps=40, warmup=5, rows=2),
@@ -149,7 +149,7 @@ def test_another_configuration_is_refused(made: Command) -> None:
 def test_a_damaged_checkpoint_is_one_clear_line(made: Command, tmp_path: Path) -> None:
     command = dataclasses.replace(made, work=tmp_path)
     tokenizer.main(command)
-    (tmp_path / "prose.pt").write_bytes(b"half a check")
+    (tmp_path / "prose.checkpoint").write_bytes(b"half a check")
     with pytest.raises(UserError, match="damaged"):
         train.main(command)
 

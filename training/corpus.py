@@ -10,7 +10,7 @@ import lzma
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,12 @@ def instructions(data: Path, domain: Domain, seed: int) -> list[Record]:
     answers = {record.instruction: record.response for record in best.values()}
     again = [Record(a, "", answers[q]) for a, q in _ALIASES.items() if q in answers]
     return list(best.values()) + again
+
+
+def hasty(record: Record) -> Record:
+    """The same record, asked without a capital letter and without a mark at the end."""
+    asked = record.instruction
+    return replace(record, instruction=(asked[:1].lower() + asked[1:]).rstrip(".?!:"))
 
 
 def unseen(data: Path, seen: list[Record], count: int, seed: int) -> list[Record]:

@@ -23,8 +23,6 @@ from training.profiles import Profile
 from training.tokenizer import load_tokenizer
 from training.train import shuffled
 
-WEIGHTS = "draft.pt"
-
 
 def distillation_loss(table: Table) -> Loss:
     """Cross-entropy, in nats, of the draft against the target's kept probabilities."""
@@ -52,6 +50,10 @@ def load_table(command: Command) -> Table:
     return Table(examples, state["tokens"], state["probs"])
 
 
+def weights_file(profile: Profile) -> str:
+    return f"{profile.draft_phase.name}.pt"
+
+
 def fingerprint(profile: Profile) -> str:
     """All that shapes the draft, as text."""
     parts = dataclasses.asdict(profile)
@@ -72,9 +74,10 @@ def main(command: Command) -> None:
         folder=command.work,
         configuration=fingerprint(profile),
     )
-    with replacing(command.work / WEIGHTS) as path:
+    weights = command.work / weights_file(profile)
+    with replacing(weights) as path:
         torch.save(model.state_dict(), path)
-    print(f"the draft's weights are in {command.work / WEIGHTS}")
+    print(f"the draft's weights are in {weights}")
 
 
 if __name__ == "__main__":

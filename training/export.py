@@ -20,8 +20,6 @@ from training.model import new_model
 from training.profiles import Profile, Shape
 from training.tokenizer import END_OF_TEXT, FILE
 
-SHIPPED = Path(__file__).resolve().parents[1] / "assets" / "models" / "dolly-mini"
-
 
 def save_transformers(weights: Path, shape: Shape, profile: Profile, folder: Path) -> None:
     """The model as transformers saves it, the tokenizer of its work folder beside it."""
@@ -45,7 +43,7 @@ def main(command: Command) -> None:
     profile, work = command.profile, command.work
     for role, weights, shape in (
         ("target", train.WEIGHTS, profile.target),
-        ("draft", distil.WEIGHTS, profile.draft),
+        (profile.draft_phase.name, distil.weights_file(profile), profile.draft),
     ):
         folder = work / "transformers" / role
         save_transformers(work / weights, shape, profile, folder)

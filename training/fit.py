@@ -82,7 +82,7 @@ def fit(
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     optimiser = torch.optim.AdamW(groups, lr=phase.rates[0], betas=(0.9, 0.95), fused=True)
-    path = folder / f"{phase.name}.pt"
+    path = _checkpoint(folder, phase)
     progress = _resume(path, model, optimiser, configuration)
 
     def save() -> None:
@@ -138,11 +138,15 @@ def fit(
 
 def finished(folder: Path, phase: Phase, configuration: str) -> dict[str, torch.Tensor] | None:
     """The weights after `phase`, if its checkpoint in `folder` says that it is over."""
-    state = _read(folder / f"{phase.name}.pt", configuration)
+    state = _read(_checkpoint(folder, phase), configuration)
     if state is None or Progress(**state["progress"]).done(phase) < 1:
         return None
     weights: dict[str, torch.Tensor] = state["model"]
     return weights
+
+
+def _checkpoint(folder: Path, phase: Phase) -> Path:
+    return folder / f"{phase.name}.checkpoint"
 
 
 def _resume(

@@ -5,7 +5,7 @@ Knows numbers only; every stage reads the same `Profile`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
@@ -27,13 +27,14 @@ class Phase:
     It ends after `minutes` of training or `steps` optimiser steps, whichever comes first.
 
     Attributes:
+        corpus: what it reads; "hasty" is the instructions, each also as typed in haste.
         rates: learning rate after the warm-up and at the end.
         warmup: steps.
         rows: packed rows in an optimiser step.
     """
 
     name: str
-    corpus: Literal["prose", "instructions", "answers"]
+    corpus: Literal["prose", "instructions", "hasty", "answers"]
     rates: tuple[float, float]
     minutes: float = inf
     steps: int = 1_000_000
@@ -94,6 +95,13 @@ class Profile:
     seed: int = 0
 
 
+def _with_draft(profile: Profile, shape: Shape) -> Profile:
+    """The same recipe with another draft; both may share a work folder."""
+    size = f"{shape.layers}x{shape.hidden}"
+    phase = replace(profile.draft_phase, name=f"draft-{size}")
+    return replace(profile, name=f"{profile.name}-{size}", draft=shape, draft_phase=phase)
+
+
 _CPU = Profile(
     name="cpu",
     target=Shape(512, 10),
@@ -101,10 +109,10 @@ _CPU = Profile(
     domain=Domain(records=700),
     target_phases=(
         Phase("learning", "instructions", (1e-3, 0.0), minutes=38),
-        Phase("polishing", "instructions", (3e-4, 0.0), minutes=10),
+        Phase("polishing", "hasty", (3e-4, 0.0), minutes=10),
     ),
-    answers=Answers(unseen=1400, samples=1),
-    draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=14, rows=8),
+    answers=Answers(unseen=700, samples=1),
+    draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=10, rows=8),
 )
 # For about half an hour of a data-centre GPU. No such machine was at hand: not run yet.
 _GPU = Profile(
@@ -120,7 +128,11 @@ _GPU = Profile(
     draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=5, rows=64),
     pack=512,
 )
-PROFILES = {profile.name: profile for profile in (_CPU, _GPU)}
+_OTHER_DRAFTS = (Shape(128, 1), Shape(384, 1), Shape(256, 2))
+PROFILES = {
+    profile.name: profile
+    for profile in (_CPU, _GPU, *(_with_draft(_CPU, shape) for shape in _OTHER_DRAFTS))
+}
 
 
 def find_profile(name: str) -> Profile:

@@ -36,13 +36,16 @@ def epochs(command: Command, phase: Phase) -> Epoch:
         examples = list(packing.prose_examples(tokenizer, texts, profile.pack))
     else:
         prefix = packing.shared_prefix(tokenizer)
+        records = corpus.instructions(command.data, profile.domain, profile.seed)
+        if phase.corpus == "hasty":
+            records += [corpus.hasty(record) for record in records]
         examples = [
             packing.example(
                 len(prefix),
                 packing.prompt_ids(tokenizer, record),
                 packing.response_ids(tokenizer, record),
             )
-            for record in corpus.instructions(command.data, profile.domain, profile.seed)
+            for record in records
         ]
     return shuffled(examples, prefix, profile, phase)
 
@@ -62,7 +65,7 @@ def shuffled(
 def fingerprint(profile: Profile) -> str:
     """All of the profile that shapes the target, as text."""
     parts = dataclasses.asdict(profile)
-    for later in ("draft", "draft_phase", "answers"):
+    for later in ("name", "draft", "draft_phase", "answers"):
         del parts[later]
     return json.dumps(parts)
 
