@@ -1,0 +1,56 @@
+"""The race in a terminal: what it prints, what it writes, and how it says what is wrong."""
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.trace import Trace
+
+
+def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
+    file = tmp_path / "trace.json"
+    command = ["Why is the sky blue?", "--mode", "race", "--json", str(file)]
+    assert main([*command, "--max-new-tokens", "20", "--draft-length", "3"]) == 0
+    trace = Trace.from_json(file.read_text())
+    printed = capsys.readouterr().out
+    for lane in trace.lanes.values():
+        assert lane.text.strip() in printed
+    assert "identical output" in printed
+    assert f"{trace.speedup:.2f}×" in printed
+    assert trace.request["draft_length"] == 3
+
+
+@pytest.mark.parametrize("mode", ["autoregressive", "speculative"])
+def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
+    file = tmp_path / "trace.json"
+    assert main(["Why?", "--mode", mode, "--max-new-tokens", "5", "--json", str(file)]) == 0
+    assert list(Trace.from_json(file.read_text()).lanes) == [mode]
+    assert "speedup" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ([], "instruction"),
+        (["Why?", "--mode", "both"], "--mode"),
+        (["Why?", "--draft-length", "x"], "--draft-length"),
+        (["Why?", "--draft-length", "0"], "draft length: 0"),
+        (["Why?", "--draft-length", "9"], "draft length: 9"),
+        (["Why?", "--max-new-tokens", "0"], "new tokens: 0"),
+        (["Why?", "--temperature", "-1"], "temperature: -1"),
+        (["Why?", "--temperature", "nan"], "temperature: nan"),
+        (["  "], "instruction: "),
+        (["a\0b"], "instruction: "),
+        (["\udc80"], "instruction: "),
+        (["Why?", "--pair", "nobody"], "pair: “nobody”"),
+        (["Why?", "--json", "/nowhere/at/all.json"], "json: "),
+        (["word " * 3000], "prompt: "),
+        (["x" * 1_000_000], "instruction: 1,000,000 characters"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line_and_status_2(arguments, names, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert names in captured.err
+    assert captured.err.count("\n") == 1
+    assert len(captured.err) < 400
