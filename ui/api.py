@@ -1,6 +1,7 @@
 """The same race without the page: `race` streams, `trace` waits for all of it, `status` tells."""
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -25,20 +26,21 @@ CONCURRENCY_ID = "model"  # shared by all that runs the models: one at a time
 def add(pair: Pair, loading: "Future[Dolly]", turn: AbstractContextManager[object]) -> None:
     """Adds the three endpoints to the page being built."""
 
-    def race(*values: Any) -> Iterator[dict[str, Any]]:
-        """Races both decoders; streams {"updates": [...], "trace": null}, at last with the trace.
+    def race(*values: Any) -> Iterator[str]:
+        """Races both decoders; streams JSON, {"updates": [...]}, and at last {"trace": {...}}.
 
-        The parameters are those of `pipeline.request.Request`.
+        The parameters are those of `pipeline.request.Request`. It is text because Gradio sends
+        the difference to the value before, and gets that wrong for lists within lists.
         """
         with _one_line_errors():
             run = loading.result().start(Request(*values))
             stream = Stream(run, turn)
             for _ in stream.beats():
                 if updates := stream.take():
-                    yield {"updates": [_plain(update) for update in updates], "trace": None}
+                    yield json.dumps({"updates": [_plain(update) for update in updates]})
             if stream.failure:
                 raise stream.failure
-            yield {"updates": [], "trace": run.trace().to_dict()}
+            yield json.dumps({"trace": run.trace().to_dict()})
 
     def trace(*values: Any) -> dict[str, Any]:
         """Races both decoders and returns the trace.

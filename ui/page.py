@@ -67,7 +67,7 @@ def build(pair: Pair, loading: Future[Dolly]) -> gr.Blocks:
             yield from _wait(loading)
             yield {header: header_fields(pair, loading)}
 
-        def race(session: Session, *form: Any) -> Iterator[Updates]:
+        def answer(session: Session, *form: Any) -> Iterator[Updates]:
             try:
                 request = to_request(*form)
                 yield from _wait(loading)
@@ -83,7 +83,7 @@ def build(pair: Pair, loading: Future[Dolly]) -> gr.Blocks:
 
         outputs = [header, notice, verdict, lanes, timings, download]
         run = controls.run.click(
-            race,
+            answer,
             inputs=[session, *controls.inputs],
             outputs=outputs,
             concurrency_limit=1,

@@ -1,0 +1,87 @@
+"""A Dolly of table-driven models, with real decoders and real runs; its tokens read as told."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.decoding import Autoregressive, Speculative
+from pipeline.dolly import Run
+from pipeline.drafters import ModelDrafter
+from pipeline.events import Event
+from pipeline.pairs import Chip, Pair
+from pipeline.request import Request
+from pipeline.trace import LaneRecorder, Trace
+from tests.fakes import FakeLM
+
+PAIR = Pair(
+    name="fake",
+    title="Fake pair",
+    note="Tables, not models.",
+    target=Path(),
+    draft=Path(),
+    target_id="fake/target",
+    draft_id="fake/draft",
+    chips=(Chip("An example", "Say something", "about this"),),
+)
+PROMPT = (1, 2)
+
+
+class FakeDolly:
+    """Answers everything alike.
+
+    Args:
+        texts: what each token of the vocabulary reads as; none of them ends a text.
+        pause: seconds before each event.
+        fails: raise in the middle of a run.
+    """
+
+    pair = PAIR
+    end_ids: frozenset[int] = frozenset()
+
+    def __init__(self, texts: Sequence[str], pause: float = 0.0) -> None:
+        self.texts, self.pause = texts, pause
+        self.fails = False
+        self.started: list[Run] = []
+
+    @property
+    def tokenizer(self) -> "FakeDolly":
+        return self
+
+    def piece(self, token: int) -> str:
+        return self.texts[token]
+
+    push = piece  # of the detokenizer: every token is whole characters
+
+    def describe(self) -> dict[str, object]:
+        return {"name": "fake", "target": {"weights": "INT8"}, "draft": None}
+
+    def start(self, request: Request) -> Run:
+        target = FakeLM(len(self.texts), seed=0)
+        draft = FakeLM(len(self.texts), seed=1, like=target, likeness=0.8)
+        drafter = ModelDrafter(draft, target.vocab_size, self.end_ids)
+        speculative = Speculative(target, drafter, request.draft_length, self.end_ids)
+        autoregressive = Autoregressive(FakeLM(len(self.texts), seed=0), self.end_ids)
+        lanes = {
+            name: self._paused(lane.generate(PROMPT, request.sampling, request.max_new_tokens))
+            for name, lane in (("autoregressive", autoregressive), ("speculative", speculative))
+        }
+        about = {
+            "created": "2026-01-01T00:00:00+00:00",
+            "environment": {},
+            "pair": self.describe(),
+            "request": asdict(request),
+            "prompt_tokens": PROMPT,
+        }
+        self.started.append(Run(lanes, {name: LaneRecorder(self) for name in lanes}, about))
+        return self.started[-1]
+
+    def last_trace(self) -> Trace:
+        return self.started[-1].trace()
+
+    def _paused(self, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            time.sleep(self.pause)
+            if self.fails:
+                raise RuntimeError("the <b>engine</b>\nbroke")
+            yield event

@@ -1,0 +1,382 @@
+"""The page, in a real browser against the real app."""
+
+import json
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from dataclasses import asdict, fields
+
+import httpx
+import pytest
+from gradio_client import Client
+
+from pipeline.dolly import Dolly
+from pipeline.events import FinishReason
+from pipeline.request import Request
+from pipeline.trace import Trace
+from tests.fake_dolly import PAIR, FakeDolly
+from ui.page import build, serve
+
+LANES = ("autoregressive", "speculative")
+PLAIN = [f" word{i}" for i in range(12)]
+MARKUP = (
+    "<img src=x onerror='window.hacked=1'>",
+    "<script>window.hacked=2</script>",
+    "${window.hacked=3}",
+    "{{window.hacked}}",
+    "</span></div>",
+    "`&amp;\"'\\",
+    "\n",
+    "\u2028 ünï 🐕",
+)
+HOSTILE = "".join(MARKUP)
+BAD_INPUT = [  # field of the API, value, how its one line begins
+    ("instruction", "", "instruction: “” —"),
+    ("instruction", " \n ", "instruction: “” —"),
+    ("instruction", "x" * 1_000_000, "instruction: “1,000,000 characters” —"),
+    ("instruction", "a\0b", r"instruction: “a\x00b” —"),
+    ("instruction", "a\ud800b", r"instruction: “a\ud800b” —"),
+    ("draft_length", 0, "draft length: 0 —"),
+    ("draft_length", 9, "draft length: 9 —"),
+    ("draft_length", "four", "draft length: “four” —"),
+    ("max_new_tokens", 0, "new tokens: 0 —"),
+    ("temperature", -1, "temperature: -1 —"),
+    ("temperature", float("nan"), "temperature: nan —"),
+    ("kv_cache", "magic", "KV cache: “magic” —"),
+]
+
+
+@contextmanager
+def served(dolly, pair=PAIR):
+    """The address of the app, its models already loaded."""
+    loading = Future()
+    loading.set_result(dolly)
+    page = build(pair, loading)
+    try:
+        yield serve(page)
+    finally:
+        page.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeDolly(PLAIN)
+
+
+@pytest.fixture(scope="module")
+def fake_url(fake):
+    with served(fake) as url:
+        yield url
+
+
+@pytest.fixture
+def dolly(fake):
+    """The served fake, as fast and as healthy as it was."""
+    yield fake
+    fake.pause, fake.fails, fake.texts = 0.0, False, PLAIN
+
+
+@pytest.fixture
+def page(browser, fake_url):
+    with opened(browser, fake_url) as page:
+        yield page
+
+
+@contextmanager
+def opened(browser, url, width=1280):
+    """The page when it is ready; whatever its scripts throw, fails the test."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    errors = []
+    with closing(context):
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and errors.append(said.text))
+        page.goto(url)
+        page.get_by_test_id("run").wait_for()
+        status_says(page, "Ready")
+        yield page
+    assert not errors
+
+
+def status_says(page, words):
+    page.wait_for_function(
+        "words => document.querySelector('[data-testid=status]')?.textContent.includes(words)",
+        arg=words,
+        timeout=20_000,
+    )
+
+
+def run(page, instruction="Say something"):
+    page.get_by_label("Instruction").fill(instruction)
+    page.get_by_test_id("run").click()
+
+
+def wait_for_end(page, reason="length"):
+    for lane in LANES:
+        page.locator(f"[data-testid=pane-{lane}][data-end={reason}]").wait_for(timeout=60_000)
+
+
+def count(page, lane):
+    return page.locator(f"[data-testid=pane-{lane}] .tok").count()
+
+
+def shown(page, lane):
+    """The lane's text, token by token, without drafts that came to nothing."""
+    return page.eval_on_selector_all(
+        f"[data-testid=pane-{lane}] .tok[data-step][data-i]",
+        """tokens => tokens
+            .filter((token) => !["rejected", "untested", "drafted"].includes(token.dataset.state))
+            .map((token) => token.textContent)""",
+    )
+
+
+def assert_shows(page, trace):
+    for name, lane in trace.lanes.items():
+        assert shown(page, name) == [token.text for token in lane.tokens]
+        assert "".join(shown(page, name)) == lane.text
+
+
+def test_a_run_streams_in_both_panes(page, dolly):
+    dolly.pause = 0.02
+    run(page)
+    counts = {lane: set() for lane in LANES}
+    while not page.locator("[data-testid=pane-autoregressive][data-end=length]").count():
+        for lane in LANES:
+            counts[lane].add(count(page, lane))
+        page.wait_for_timeout(50)
+    assert all(len(seen) >= 5 for seen in counts.values()), counts
+    wait_for_end(page)
+    assert_shows(page, dolly.last_trace())
+
+
+def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
+    dolly = Dolly()
+    with served(dolly, dolly.pair) as url, opened(browser, url) as page:
+        page.get_by_test_id("run").click()
+        status_says(page, "×")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Download the trace").click()
+        trace = Trace.from_json(download.value.path().read_text(encoding="utf-8"))
+        assert trace.finished
+        assert all(lane.tokens for lane in trace.lanes.values())
+        assert_shows(page, trace)
+        verdict = page.get_by_test_id("verdict").inner_text()
+        assert f"{trace.speedup:.1f}×" in verdict
+        assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
+        page.locator(".plot .bars").first.wait_for()
+
+
+def test_marks_tell_where_each_token_came_from(page, dolly):
+    run(page)
+    wait_for_end(page)
+    lane = dolly.last_trace().speculative
+    tokens = page.eval_on_selector_all(
+        "[data-testid=pane-speculative] .tok",
+        "tokens => tokens.map((token) => [token.dataset.state, Number(token.dataset.step)])",
+    )
+    made = [(state, step) for state, step in tokens if state not in ("rejected", "untested")]
+    assert made == [(token.origin, token.step) for token in lane.tokens]
+    assert {state for state, _ in made} >= {"accepted", "resampled", "bonus"}
+    refused = [state for state, _ in tokens if state in ("rejected", "untested")]
+    assert refused.count("rejected") == lane.tested - lane.accepted
+    assert len(refused) == lane.drafted - lane.accepted
+
+    rejected = page.locator(".tok[data-state=rejected]").first
+    assert not rejected.is_visible()
+    page.get_by_label("show rejected drafts").check()
+    assert rejected.is_visible()
+
+
+def test_a_token_tells_its_story_by_pointer_and_by_keyboard(page, dolly):
+    page.get_by_text("Settings").click()
+    page.get_by_label("number input for Temperature").fill("1")
+    run(page)
+    wait_for_end(page)
+    lane = dolly.last_trace().speculative
+    resampled = next(token for token in lane.tokens if token.origin == "resampled")
+    step = lane.steps[resampled.step]
+    page.locator(f".tok[data-state=resampled][data-step='{step.index}']").hover()
+    card = page.locator(".token-card")
+    told = card.inner_text()
+    assert json.dumps(resampled.text) in told
+    assert json.dumps(PLAIN[step.drafted[step.accepted]]) in told
+    assert f"id {resampled.id}" in told
+
+    page.mouse.move(0, 0)
+    assert not card.is_visible()
+    page.locator("[data-testid=pane-speculative] .text").focus()
+    page.keyboard.press("ArrowRight")
+    first = card.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert card.is_visible()
+    assert card.inner_text() != first
+
+
+def test_greedy_invents_no_number(page):
+    run(page)
+    wait_for_end(page)
+    page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.hover()
+    told = page.locator(".token-card").inner_text()
+    assert "they agree" in told
+    assert "number drawn" not in told
+
+
+@pytest.mark.parametrize("stop", ["button", "Escape"])
+def test_stop_stops_the_run_and_the_next_one_works(page, dolly, stop):
+    dolly.pause = 0.05
+    run(page)
+    page.locator("[data-testid=pane-autoregressive] .tok").nth(3).wait_for()
+    if stop == "button":
+        page.get_by_test_id("stop").click()
+    else:
+        page.keyboard.press(stop)
+    wait_for_end(page, "cancelled")
+    stopped = dolly.last_trace()
+    assert {lane.finish for lane in stopped.lanes.values()} == {FinishReason.CANCELLED}
+    assert len(stopped.autoregressive.tokens) < 100
+    assert_shows(page, stopped)
+
+    dolly.pause = 0.0
+    page.keyboard.press("Control+Enter")
+    wait_for_end(page)
+    assert len(shown(page, "autoregressive")) == 100
+
+
+def test_a_closed_tab_stops_its_run(browser, fake_url, dolly):
+    dolly.pause = 0.05
+    with opened(browser, fake_url) as page:
+        run(page)
+        page.locator("[data-testid=pane-autoregressive] .tok").nth(3).wait_for()
+    with opened(browser, fake_url) as page:  # it waits for its turn, so it must come
+        abandoned = dolly.started[-1]
+        dolly.pause = 0.0
+        run(page)
+        wait_for_end(page)
+    assert abandoned.trace().autoregressive.finish is FinishReason.CANCELLED
+
+
+def test_markup_stays_text(page, dolly):
+    dolly.texts = [MARKUP[i % len(MARKUP)] for i in range(len(PLAIN))]
+    run(page, HOSTILE)
+    wait_for_end(page)
+    page.get_by_label("show rejected drafts").check()
+    page.locator("[data-testid=pane-speculative] .text").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")  # each token's card tells its text
+    assert_shows(page, dolly.last_trace())
+    assert page.evaluate("window.hacked") is None
+    assert page.locator(".pane .tok *, .token-card img").count() == 0
+    assert dolly.last_trace().request["instruction"] == HOSTILE
+
+
+def called(url, endpoint, **given):
+    """The last event of a call and its data; by hand: clients refuse to send the worst."""
+    values = list(asdict(Request("any", max_new_tokens=5)).values())
+    for field, value in given.items():
+        values[[f.name for f in fields(Request)].index(field)] = value
+    called = f"{url}gradio_api/call/{endpoint}"
+    headers = {"content-type": "application/json"}
+    joined = httpx.post(called, content=json.dumps({"data": values}), headers=headers)
+    *_, event, data = httpx.get(f"{called}/{joined.json()['event_id']}").text.split("\n")[:-2]
+    return event.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+@pytest.mark.parametrize("endpoint", ["race", "trace"])
+@pytest.mark.parametrize(("field", "value", "line"), BAD_INPUT)
+def test_bad_input_gets_its_one_line_from_the_api(fake_url, endpoint, field, value, line):
+    event, data = called(fake_url, endpoint, **{field: value})
+    assert event == "error"
+    assert data["error"].startswith(line)
+    assert "\n" not in data["error"]
+    assert called(fake_url, endpoint)[0] == "complete"
+
+
+def test_bad_input_gets_its_one_line_on_the_page(page):
+    notice = page.get_by_test_id("notice")
+    page.get_by_text("Settings").click()
+    for label, value, line in (
+        ("Instruction", " ", "instruction: “” —"),
+        ("Instruction", "x" * 1_000_000, "instruction: “1,000,000 characters” —"),
+        ("New tokens", "0", "new tokens: 0 —"),
+        ("number input for Draft length K", "9", "draft length: 9 —"),
+        ("number input for Temperature", "-1", "temperature: -1 —"),
+    ):
+        before = page.get_by_label(label, exact=True).input_value()
+        page.get_by_label(label, exact=True).fill(value)
+        page.get_by_test_id("run").click()
+        page.wait_for_function(
+            "line => document.querySelector('[data-testid=notice]').textContent.startsWith(line)",
+            arg=line,
+        )
+        page.get_by_label(label, exact=True).fill(before)
+    run(page)
+    wait_for_end(page)
+    assert notice.inner_text() == ""
+
+
+def test_a_failing_engine_is_one_line_and_the_next_run_works(page, dolly):
+    dolly.fails = True
+    run(page)
+    notice = page.get_by_test_id("notice")
+    notice.filter(has_text="RuntimeError the <b>engine</b> broke").wait_for()
+    dolly.fails = False
+    run(page)
+    wait_for_end(page)
+    assert notice.inner_text() == ""
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_nothing_scrolls_sideways_and_panes_stack(browser, fake_url, dolly, width):
+    dolly.texts = [" w" * 3, "i" * 400, *PLAIN[2:]]
+    with opened(browser, fake_url, width) as page:
+        page.get_by_text("Settings").click()
+        run(page)
+        wait_for_end(page)
+        page.locator(".plot .bars").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        above, below = (page.get_by_test_id(f"pane-{lane}").bounding_box() for lane in LANES)
+        assert below["y"] >= above["y"] + above["height"]
+
+
+def test_nothing_is_fetched_from_elsewhere(browser, fake_url):
+    context = browser.new_context()
+    with closing(context):
+        page = context.new_page()
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(fake_url)
+        status_says(page, "Ready")
+        run(page)
+        page.locator(".plot .bars").first.wait_for()
+    assert all(url.startswith((fake_url, "data:", "blob:")) for url in asked)
+
+
+def test_each_pane_is_one_tab_stop(page):
+    run(page)
+    wait_for_end(page)
+    stops = page.eval_on_selector_all(
+        ".pane",
+        """panes => panes.map((pane) =>
+            pane.querySelectorAll("a, button, input, [tabindex='0']").length)""",
+    )
+    assert stops == [1, 1]
+
+
+def test_the_api_streams_and_its_trace_is_the_whole_record(fake_url, dolly):
+    dolly.pause = 0.01
+    with closing(Client(fake_url, verbose=False)) as client:
+        job = client.submit("Say something", api_name="/race")
+        *streamed, last = map(json.loads, job)
+        trace = Trace.from_json(json.dumps(last["trace"]))
+        assert len(streamed) > 3
+        for name, lane in trace.lanes.items():
+            tokens = [
+                token["text"]
+                for part in streamed
+                for update in part["updates"]
+                if update["lane"] == name
+                for token in update["tokens"]
+            ]
+            assert "".join(tokens) == lane.text
+        whole = client.predict("Say something", max_new_tokens=7, api_name="/trace")
+        assert len(whole["lanes"]["speculative"]["tokens"]) == 7
+        assert client.predict(api_name="/status")["ready"] is True
