@@ -6,9 +6,11 @@ import dataclasses
 import errno
 import json
 import lzma
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
@@ -16,11 +18,13 @@ torch = pytest.importorskip("torch", reason="training needs torch (requirements-
 from pipeline.errors import UserError  # noqa: E402
 from pipeline.openvino_lm import OVModel  # noqa: E402
 from pipeline.prompt import END_KEY, format_prompt  # noqa: E402
-from training import answers, corpus, distil, export, packing, tokenizer, train  # noqa: E402
+from training import answers, card, corpus, distil, export, packing, tokenizer, train  # noqa: E402
 from training.command import Command  # noqa: E402
+from training.evaluate import bits, evaluate, loops  # noqa: E402
 from training.files import replacing  # noqa: E402
 from training.fit import LOSSES  # noqa: E402
 from training.model import new_model, packed_logits  # noqa: E402
+from training.ngram import NGram  # noqa: E402
 from training.profiles import Answers, Domain, Phase, Profile, Shape, find_profile  # noqa: E402
 
 ANIMALS = ("cat", "dog", "hen", "cow", "owl", "fox", "bee", "ant", "elk", "emu")
@@ -257,6 +261,45 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
         write_too_much()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_every_figure_and_both_cards_come_out_of_an_evaluation(
+    made: Command, tmp_path: Path
+) -> None:
+    pair = tmp_path / "pair"
+    shutil.copytree(made.work / "int8", pair)
+    shutil.copy(made.work / LOSSES, pair)
+    figures = evaluate(pair, made.work, made.data, TINY, raced=3)
+    assert json.loads(json.dumps(figures)) == figures
+    assert 0 <= figures["greedy"]["acceptance"] <= 1
+    assert figures["target"]["f32"]["top1_agreement"] == 1
+    assert len(card.goals(figures)) == 9
+    card.write(pair, figures, TINY)
+    for role in ("target", "draft"):
+        assert "CC BY-SA 4.0" in (pair / role / "README.md").read_text()
+        assert (pair / role / "losses.svg").read_text().startswith("<svg")
+
+
+def test_ngram_probabilities_sum_to_one() -> None:
+    model = NGram([[1, 2, 3, 1, 2, 4], [0, 1, 2, 3]], vocab_size=6)
+    for context in ([], [1], [1, 2], [5, 5, 5, 5], [0, 1, 2, 3, 1, 2]):
+        total = sum(model.probability(context, token) for token in range(6))
+        assert total == pytest.approx(1)
+    assert model.probability([1], 2) > model.probability([1], 3)
+    assert model.bits([1], [2, 3]) > 0
+
+
+def test_bits_are_of_the_tokens_under_the_logits() -> None:
+    logits = np.log(np.array([[0.5, 0.25, 0.25], [0.125, 0.5, 0.375]], np.float32)) + 7
+    assert bits(logits, [1, 0]) == pytest.approx(5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "looping"),
+    [([1, 2, 3, 3, 3], True), ([9, 1, 2, 1, 2, 1, 2], True), ([1, 2, 1, 2, 3], False), ([], False)],
+)
+def test_a_loop_is_an_ending_that_repeats_itself(tokens: list[int], looping: bool) -> None:
+    assert loops(tokens) is looping
 
 
 def test_every_profile_is_found_by_name() -> None:

@@ -146,8 +146,8 @@ def summary(traces: Sequence[Trace]) -> dict[str, Any]:
     """What many races have in common; counts are summed before they are divided."""
     lanes = [(trace.autoregressive, trace.speculative) for trace in traces]
     both = [(slow, fast) for slow, fast in lanes if slow and fast]
-    speedups = sorted(trace.speedup for trace in traces if trace.speedup)
-    quarters = statistics.quantiles(speedups, n=4)
+    speedups = [trace.speedup for trace in traces if trace.speedup]
+    quarters = np.quantile(speedups, [0.25, 0.5, 0.75]).tolist()
     steps = [(slow.steps, fast.steps) for slow, fast in both]
     return {
         "races": len(traces),
