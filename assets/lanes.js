@@ -169,8 +169,10 @@ function describe(about) {
   return parts;
 }
 
-// The acceptance test of one drafted token. Greedy draws no number, so none is shown.
+// The acceptance test of one drafted token. Greedy compares two first choices and draws no number,
+// so none is shown.
 function test(line, place, row) {
+  if (run.greedy) return;
   row("draft gave it", number(line.draft_prob[place]));
   row("target gave it", number(line.target_prob[place]));
   row("accepted with probability", number(line.accept_prob[place]));

@@ -291,14 +291,14 @@ def test_bad_input_gets_its_one_line_from_the_api(fake_url, endpoint, field, val
 
 
 def test_bad_input_gets_its_one_line_on_the_page(page):
+    """Where the page lets it be entered: its sliders do not leave their range."""
     notice = page.get_by_test_id("notice")
     page.get_by_text("Settings").click()
     for label, value, line in (
         ("Instruction", " ", "instruction: “” —"),
         ("Instruction", "x" * 1_000_000, "instruction: “1,000,000 characters” —"),
         ("New tokens", "0", "new tokens: 0 —"),
-        ("number input for Draft length K", "9", "draft length: 9 —"),
-        ("number input for Temperature", "-1", "temperature: -1 —"),
+        ("Seed", "-1", "seed: -1 —"),
     ):
         before = page.get_by_label(label, exact=True).input_value()
         page.get_by_label(label, exact=True).fill(value)

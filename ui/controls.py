@@ -75,16 +75,9 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _slider(*args: Any, **kwargs: Any) -> gr.Slider:
-    """A slider that lets a bad value through to `Request`, whose message names the field."""
-    slider = gr.Slider(*args, **kwargs)
-    slider.preprocess = lambda payload: payload
-    return slider
-
-
 def _settings() -> dict[str, Any]:
     with gr.Row():
-        draft_length = _slider(
+        draft_length = gr.Slider(
             1,
             MAX_DRAFT_LENGTH,
             _DEFAULT["draft_length"],
@@ -92,10 +85,10 @@ def _settings() -> dict[str, Any]:
             label="Draft length K",
             info="tokens drafted per target run",
         )
-        temperature = _slider(
+        temperature = gr.Slider(
             0, 2, _DEFAULT["temperature"], step=0.05, label="Temperature", info="0 is greedy"
         )
-        top_p = _slider(
+        top_p = gr.Slider(
             0.05, 1, _DEFAULT["top_p"], step=0.05, label="Top-p", info="1 keeps every token"
         )
     with gr.Row():

@@ -78,7 +78,13 @@ def step_times(trace: Trace) -> go.Figure:
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": "var(--mute)", "size": 12},
         hoverlabel={"bgcolor": "var(--card)", "bordercolor": "var(--line)"},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
         xaxis={"title": {"text": "target run"}, "showgrid": False},
         yaxis={
             "title": {"text": "milliseconds"},
