@@ -71,10 +71,11 @@ function refused(line, place, at) {
   });
 }
 
+// The blank before a word stays unpainted, or it would be left behind where a line breaks.
 function token(id, text, state, about) {
-  const made = document.createElement("span");
-  made.className = "tok";
-  made.textContent = text;
+  const made = node("span", "", "tok");
+  const blank = text.trim() ? text.slice(0, text.length - text.trimStart().length) : "";
+  made.append(blank, node("span", text.slice(blank.length)));
   Object.assign(made.dataset, { state, step: about.line.index, i: about.at });
   if (run.endIds.has(id)) made.dataset.end = "";
   made.about = { ...about, id, text, state };

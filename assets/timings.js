@@ -1,5 +1,6 @@
 // Draws the figure that Python built, on one lasting element, in the colours of the theme.
 const card = element.querySelector(".timings");
+const tables = element.querySelector(".tables");
 const plot = element.querySelector(".plot");
 let figure = null;
 let loading = null; // plotly is large: it is fetched when there is something to draw
@@ -35,7 +36,9 @@ async function draw() {
 function table({ columns, rows }) {
   const made = document.createElement("table");
   const fill = (row, tag, cells) => {
-    for (const cell of cells) row.append(Object.assign(document.createElement(tag), { textContent: cell }));
+    for (const cell of cells) {
+      row.append(Object.assign(document.createElement(tag), { textContent: cell }));
+    }
   };
   fill(made.createTHead().insertRow(), "th", columns);
   const body = made.createTBody();
@@ -48,8 +51,10 @@ function show() {
   const value = JSON.parse(props.value);
   card.hidden = false;
   figure = value.figure;
-  element.querySelector(".lanes-table").replaceChildren(table(value.lanes));
-  element.querySelector(".steps-table").replaceChildren(table(value.steps));
+  tables.hidden = !value.tables; // they come at the end
+  tables.querySelectorAll(".table").forEach((holder, i) => {
+    holder.replaceChildren(...(value.tables ?? []).slice(i, i + 1).map(table));
+  });
   draw();
 }
 

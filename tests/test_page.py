@@ -163,6 +163,8 @@ def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
         assert f"{trace.speedup:.1f}×" in verdict
         assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
         page.locator(".plot .bars").first.wait_for()
+        rows = page.locator(".timings table").last.locator("tbody tr")
+        assert rows.count() == len(trace.speculative.steps)
 
 
 def test_marks_tell_where_each_token_came_from(page, dolly):
@@ -264,7 +266,7 @@ def test_markup_stays_text(page, dolly):
         page.keyboard.press("ArrowRight")  # each token's card tells its text
     assert_shows(page, dolly.last_trace())
     assert page.evaluate("window.hacked") is None
-    assert page.locator(".pane .tok *, .token-card img").count() == 0
+    assert page.locator(".pane .tok > * > *, .token-card :is(img, script)").count() == 0
     assert dolly.last_trace().request["instruction"] == HOSTILE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.pairs import Pair
@@ -12,27 +13,35 @@ from ui.live import fields
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
-DRAFT_LENGTH: int = Request("any").draft_length  # what a visitor gets who sets nothing
+_DEFAULT = Request("any").draft_length  # what a visitor gets who sets nothing
 
 
-def header_fields(pair: Pair, loading: Future[Dolly], now: tuple[str, str] | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is going on: a state to style it by, a line to read, the K in use."""
+
+    state: str
+    line: str
+    draft_length: int = _DEFAULT
+
+
+def header_fields(pair: Pair, loading: Future[Dolly], status: Status | None = None) -> str:
     """The fields of `header.html`.
 
     Args:
         pair: what is served.
         loading: its models.
-        now: a state and its line; without it, whether the models are there.
+        status: without it, whether the models are there.
     """
-    about = pair.title
+    now, about = status or _readiness(loading), pair.title
     if loading.done() and not loading.exception():
         weights = loading.result().describe()["target"]["weights"]
-        about = f"{pair.title} · CPU · {weights.upper()} · K={DRAFT_LENGTH}"
-    state, line = now or _readiness(loading)
-    return fields(state=state, line=line, about=about)
+        about = f"{pair.title} · CPU · {weights} · K={now.draft_length}"
+    return fields(state=now.state, line=now.line, about=about)
 
 
-def _readiness(loading: Future[Dolly]) -> tuple[str, str]:
+def _readiness(loading: Future[Dolly]) -> Status:
     if not loading.done():
-        return "loading", "Loading the models…"
+        return Status("loading", "Loading the models…")
     error = loading.exception()
-    return ("ready", "Ready") if error is None else ("error", str(error))
+    return Status("ready", "Ready") if error is None else Status("error", str(error))

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pipeline.trace import Trace
+from ui.header import Status
 from ui.stream import Stream
 from ui.timings import timings
 from ui.transcript import Transcript
@@ -32,7 +33,7 @@ class View:
     lanes: str | None = None
     verdict: dict[str, str] | None = None
     timings: str | None = None
-    status: tuple[str, str] | None = None  # state, line
+    status: Status | None = None
     notice: str | None = None
     download: Path | None = None
 
@@ -85,7 +86,7 @@ class _Show:
         self, dolly: Dolly, request: Request, turn: AbstractContextManager[object]
     ) -> None:
         self._run: Run = dolly.start(request)
-        self._budget = request.max_new_tokens
+        self._request = request
         self._transcript = Transcript(
             uuid.uuid4().hex,
             request,
@@ -100,7 +101,9 @@ class _Show:
         self.stream = Stream(self._run, turn)
 
     def begin(self) -> View:
-        return View(lanes=self._transcript.text, status=("running", "Racing · 0 %"), notice="")
+        return View(
+            lanes=self._transcript.text, status=self._status("running", "Racing · 0 %"), notice=""
+        )
 
     def advance(self) -> View:
         with self._lock:
@@ -128,23 +131,27 @@ class _Show:
             self._transcript.add(self.stream.take(), trace)
             self._transcript.end(trace)
             failure = self.stream.failure
+            outcome = ("error", "Failed") if failure else ("ready", summary(trace))
             return View(
                 lanes=self._transcript.text,
                 verdict=verdict(trace),
                 timings=timings(trace, tables=True),
-                status=("ready", summary(trace)) if failure is None else ("error", "Failed"),
-                notice="" if failure is None else run_failed(failure),
+                status=self._status(*outcome),
+                notice=run_failed(failure) if failure else "",
                 download=self._written(trace),
             )
 
-    def _progress(self, trace: Trace) -> tuple[str, str] | None:
+    def _progress(self, trace: Trace) -> Status | None:
         """Each quarter, once: the status is read aloud."""
         made = sum(len(lane.tokens) for lane in trace.lanes.values())
-        quarter = 4 * made // (self._budget * len(trace.lanes))
+        quarter = 4 * made // (self._request.max_new_tokens * len(trace.lanes))
         if quarter <= self._quarter:
             return None
         self._quarter = quarter
-        return "running", f"Racing · {25 * quarter} %"
+        return self._status("running", f"Racing · {25 * quarter} %")
+
+    def _status(self, state: str, line: str) -> Status:
+        return Status(state, line, self._request.draft_length)
 
     def _written(self, trace: Trace) -> Path:
         """The trace as a file to download; Gradio serves a copy, and cleans that up itself."""

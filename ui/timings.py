@@ -24,16 +24,15 @@ _STEP_COLUMNS = ("Run", "Draft ms", "Verify ms", "Other ms", "Drafted", "Accepte
 
 def timings(trace: Trace, tables: bool) -> str:
     """The value of `timings.js`. Without `tables` it is quick enough for a run under way."""
-    figure = json.loads(step_times(trace).to_json())
-    lanes = [_lane_row(name, lane) for name, lane in trace.lanes.items()] if tables else []
-    steps = _step_rows(trace.lanes["speculative"]) if tables else []
-    return encode(
-        {
-            "figure": figure,
-            "lanes": {"columns": _LANE_COLUMNS, "rows": lanes},
-            "steps": {"columns": _STEP_COLUMNS, "rows": steps},
-        }
-    )
+    value: dict[str, object] = {"figure": json.loads(step_times(trace).to_json())}
+    if tables:
+        lanes = [_lane_row(name, lane) for name, lane in trace.lanes.items()]
+        steps = _step_rows(trace.lanes["speculative"])
+        value["tables"] = [
+            {"columns": _LANE_COLUMNS, "rows": lanes},
+            {"columns": _STEP_COLUMNS, "rows": steps},
+        ]
+    return encode(value)
 
 
 def step_times(trace: Trace) -> go.Figure:

@@ -15,12 +15,13 @@ def verdict(trace: Trace) -> dict[str, str]:
     tone, headline = _headline(trace.speedup)
     when = "both measured on this machine just now" if trace.finished else "so far"
     mark, strong, text = _sameness(trace)
+    acceptance = fast.acceptance_rate
     return {
         "state": tone,
         "headline": headline,
         "headline_label": f"per decoded token, {when}",
         "rates": f"{_rate(slow.tokens_per_second)} → {_rate(fast.tokens_per_second)}",
-        "acceptance": "–" if fast.acceptance_rate is None else f"{fast.acceptance_rate:.0%}",
+        "acceptance": "–" if acceptance is None else f"{100 * acceptance:.0f} %",
         "counts": f"of tested drafts accepted ({fast.accepted} of {fast.tested})",
         "per_run": "–" if fast.block_efficiency is None else f"{fast.block_efficiency:.1f}",
         "mark": mark,
