@@ -117,7 +117,7 @@ class Dolly:
         room = self.context_length - len(prompt)
         if room < 1:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
-            raise UserError("prompt", f"{len(prompt):,} tokens", remedy)
+            raise UserError("prompt tokens", len(prompt), remedy)
         budget = min(request.max_new_tokens, room)
         names = (AUTOREGRESSIVE, SPECULATIVE) if mode == "race" else (mode,)
         lanes = {name: self._lane(name, request, prompt, budget) for name in names}
@@ -196,8 +196,8 @@ def _shared_vocabulary(target: Tokenizer, draft: Tokenizer) -> int:
     The draft may lack tokens that were added to the target (Pythia for Dolly), nothing else.
     """
     if draft.merges != target.merges or not draft.vocab.items() <= target.vocab.items():
-        remedy = "choose a target and a draft with one tokenizer"
-        raise UserError("pair", "two different tokenizers", remedy)
+        remedy = "choose a draft whose tokenizer is the target's"
+        raise UserError("draft tokenizer", "another than the target's", remedy)
     return draft.size
 
 

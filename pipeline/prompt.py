@@ -43,8 +43,8 @@ def _clean(field: str, text: str) -> str:
     if not isinstance(text, str):
         raise UserError(field, text, "give it as text")
     if len(text) > MAX_CHARACTERS:
-        remedy = f"shorten it to at most {MAX_CHARACTERS:,} characters"
-        raise UserError(field, f"{len(text):,} characters", remedy)
+        remedy = f"shorten its {len(text):,} characters to at most {MAX_CHARACTERS:,}"
+        raise UserError(field, text, remedy)
     if "\0" in text:
         raise UserError(field, text, "remove the NUL characters")
     try:

@@ -43,8 +43,8 @@ def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
         (["\udc80"], "instruction: "),
         (["Why?", "--pair", "nobody"], "pair: “nobody”"),
         (["Why?", "--json", "/nowhere/at/all.json"], "json: "),
-        (["word " * 3000], "prompt: "),
-        (["x" * 1_000_000], "instruction: 1,000,000 characters"),
+        (["word " * 3000], "prompt tokens: "),
+        (["x" * 1_000_000], "1,000,000 characters"),
     ],
 )
 def test_what_the_user_can_mend_is_one_line_and_status_2(arguments, names, capsys):
