@@ -47,9 +47,11 @@ BAD_INPUT = [  # field of the API, value, how its one line begins
 
 @contextmanager
 def served(dolly, pair=PAIR):
-    """The address of the app, its models already loaded."""
-    loading = Future()
-    loading.set_result(dolly)
+    """The address of the app, its models already loaded unless `dolly` is still a future."""
+    loading = dolly
+    if not isinstance(dolly, Future):
+        loading = Future()
+        loading.set_result(dolly)
     page = build(pair, loading)
     try:
         yield serve(page)
@@ -82,8 +84,8 @@ def page(browser, fake_url):
 
 
 @contextmanager
-def opened(browser, url, width=1280):
-    """The page when it is ready; whatever its scripts throw, fails the test."""
+def opened(browser, url, width=1280, status="Ready"):
+    """The page once its status says so; whatever its scripts throw, fails the test."""
     context = browser.new_context(viewport={"width": width, "height": 900})
     errors = []
     with closing(context):
@@ -92,7 +94,7 @@ def opened(browser, url, width=1280):
         page.on("console", lambda said: said.type == "error" and errors.append(said.text))
         page.goto(url)
         page.get_by_test_id("run").wait_for()
-        status_says(page, "Ready")
+        status_says(page, status)
         yield page
     assert not errors
 
@@ -165,6 +167,16 @@ def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
         page.locator(".plot .bars").first.wait_for()
         rows = page.locator(".timings table").last.locator("tbody tr")
         assert rows.count() == len(trace.speculative.steps)
+
+
+def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):
+    loading = Future()
+    with served(loading) as url, opened(browser, url, status="Loading") as page:
+        run(page)
+        page.wait_for_timeout(500)
+        assert not count(page, "autoregressive")
+        loading.set_result(FakeDolly(PLAIN))
+        wait_for_end(page)
 
 
 def test_marks_tell_where_each_token_came_from(page, dolly):
