@@ -112,7 +112,7 @@ _CPU = Profile(
         Phase("polishing", "hasty", (3e-4, 0.0), minutes=10),
     ),
     answers=Answers(unseen=700, samples=0),
-    draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=8, rows=8),
+    draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=6, rows=8),
 )
 # For about half an hour of a data-centre GPU. No such machine was at hand: not run yet.
 _GPU = Profile(
