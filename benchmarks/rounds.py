@@ -43,15 +43,17 @@ def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[s
     target, _ = dolly.models(kind)
     for context in CONTEXTS:
         sequence = target.sequence()
-        plain, rolled, calls = [], [], []
-        for _ in range(repeats):
-            _refill(sequence, context)
-            plain.append(_timed_run(sequence))
-            _refill(sequence, context + _K)
-            start = perf_counter()
-            sequence.rollback(context)
-            calls.append(perf_counter() - start)
-            rolled.append(_timed_run(sequence))
+        plain: list[float] = []
+        rolled: list[float] = []
+        calls: list[float] = []
+        for turn in range(2 * repeats):
+            rolls = (turn + turn // 2) % 2 == 0  # in the order ABBA, so that drift cancels
+            _refill(sequence, context + _K * rolls)
+            if rolls:
+                start = perf_counter()
+                sequence.rollback(context)
+                calls.append(perf_counter() - start)
+            (rolled if rolls else plain).append(_timed_run(sequence))
         call = statistics.median(calls)
         added = max(0.0, statistics.median(rolled) - statistics.median(plain))
         results.append(

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]
 
+_LEAST_TEMPERATURE = 1e-6  # below it, float32 cannot tell a temperature from greedy
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -41,12 +43,14 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
         one_hot = np.zeros_like(logits)
         one_hot[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
         return one_hot
-    # The maximum is taken off before the division, so that a tiny temperature cannot overflow.
-    scaled = (logits - logits.max(axis=-1, keepdims=True)) / np.float32(params.temperature)
+    # In place after the first line: large temporaries cost more than the arithmetic. The maximum is
+    # taken off before the division, so that a tiny temperature cannot overflow.
+    probs: Probs = logits - logits.max(axis=-1, keepdims=True)
+    probs /= np.float32(max(params.temperature, _LEAST_TEMPERATURE))
     if 0 < params.top_k < logits.shape[-1]:
-        kth = np.partition(scaled, -params.top_k, axis=-1)[:, -params.top_k, None]
-        scaled[scaled < kth] = -np.inf
-    probs: Probs = np.exp(scaled)
+        kth = np.partition(probs, -params.top_k, axis=-1)[:, -params.top_k, None]
+        probs[probs < kth] = -np.inf
+    np.exp(probs, out=probs)
     probs /= probs.sum(axis=-1, keepdims=True)
     if params.top_p < 1:
         for row in probs:
@@ -57,14 +61,15 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
 def draw(probs: Probs, rng: np.random.Generator) -> int:
     """One token id from float[vocab] weights, which need not sum to exactly 1.
 
-    Inverse transform on the running sum. The sum is float64 so that rounding cannot carry the
-    draw past the end, and a one-hot distribution needs no random number.
+    Inverse transform on the running sum of the tokens that are possible. The sum is float64, so
+    that rounding cannot carry the draw past the end. A certain token needs no random number.
     """
-    cumulative = np.cumsum(probs, dtype=np.float64)
-    likeliest = int(probs.argmax())
-    if probs[likeliest] == cumulative[-1]:
-        return likeliest
-    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+    possible = np.flatnonzero(probs > 0)  # of booleans it is several times faster
+    if len(possible) == 1:
+        return int(possible[0])
+    cumulative = np.cumsum(probs[possible], dtype=np.float64)
+    place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
+    return int(possible[place])
 
 
 def _keep_nucleus(row: Probs, top_p: float) -> None:

@@ -51,8 +51,10 @@ def test_logits_are_left_as_they_were():
 
 
 def test_a_tiny_temperature_does_not_overflow():
-    probs = probabilities(np.array([[300.0, 299.0]], np.float32), SamplingParams(1e-3))
-    assert probs.tolist() == [[1.0, 0.0]]
+    for temperature in (1e-3, 1e-300):
+        params = SamplingParams(temperature)
+        probs = probabilities(np.array([[300.0, 299.0]], np.float32), params)
+        assert probs.tolist() == [[1.0, 0.0]]
 
 
 def test_drawing_from_a_one_hot_needs_no_random_number():
