@@ -161,8 +161,9 @@ class OVCausalLM:
         self._run({**inputs, _ROWS: np.arange(end - rows, end)})
         if padding:
             self._cache.rollback(length)
-        logits = self._logits.data.reshape(rows, -1) if rows else np.empty((0, 0), np.float32)
-        return logits[:, : self.vocab_size].copy()
+        if not rows:
+            return np.empty((0, self.vocab_size), np.float32)
+        return self._logits.data.reshape(rows, -1)[:, : self.vocab_size].copy()
 
     def _padding(self, count: int) -> int:
         """Tokens to add to a run of `count`, and to roll back after it."""

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pipeline.kv_cache import KVCacheKind
-from pipeline.openvino_lm import OVCausalLM, OVModel
+from pipeline.openvino_lm import OVModel
 from pipeline.pairs import PAIRS
 
 FOLDER = PAIRS["dolly-mini"].draft  # the smaller of two real models
 KINDS = get_args(KVCacheKind)
 LONGEST = 150  # tokens: several blocks of a paged cache
-# In logits. Paged runs quantise activations, as the plugin does by default; the others do not.
-TOLERANCE = {"paged": 0.15, "stateful": 5e-3, "stateful-masked": 5e-3, "uncached": 5e-3}
+# Of the spread of the logits. Runs of more than nine tokens take other kernels than decoding does;
+# paged runs quantise activations, which makes more of the difference.
+TOLERANCE = {"paged": 0.05, "stateful": 2e-3, "stateful-masked": 2e-3, "uncached": 2e-3}
 
 
 @cache
@@ -25,14 +26,12 @@ def model(kind: KVCacheKind) -> OVModel:
     return OVModel(FOLDER, kind)
 
 
-@cache
-def reference() -> OVCausalLM:
-    return model("uncached").sequence()
+def fresh(kind, tokens, rows):
+    return model(kind).sequence().forward(tokens, rows)
 
 
-def fresh(tokens, rows):
-    reference().rollback(0)
-    return reference().forward(tokens, rows)
+def assert_close(got, expected, kind):
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE[kind] * np.ptp(expected))
 
 
 class CacheContract(RuleBasedStateMachine):
@@ -52,8 +51,7 @@ class CacheContract(RuleBasedStateMachine):
         got = self.sequence.forward(tokens, rows)
         assert got.shape == (rows, self.sequence.vocab_size)
         if rows:
-            expected = fresh(self.tokens, rows)
-            np.testing.assert_allclose(got, expected, atol=TOLERANCE[self.kind])
+            assert_close(got, fresh(self.kind, self.tokens, rows), self.kind)
 
     @precondition(lambda self: self.tokens)
     @rule(share=st.floats(0, 1))
@@ -76,7 +74,7 @@ class CacheContract(RuleBasedStateMachine):
 def contract(kind):
     test = type(f"Contract_{kind}", (CacheContract,), {"kind": kind}).TestCase
     test.settings = settings(
-        max_examples=12, stateful_step_count=12, deadline=None, derandomize=True
+        max_examples=8, stateful_step_count=10, deadline=None, derandomize=True
     )
     return test
 
@@ -108,7 +106,7 @@ def test_two_sequences_of_one_model_do_not_meet(kind):
     one.rollback(0)
     one.forward([5, 6], rows=0)
     other.forward([100, 200, 300, 400], rows=0)
-    np.testing.assert_allclose(one.forward([7], rows=1), expected, atol=TOLERANCE[kind])
+    assert_close(one.forward([7], rows=1), expected, kind)
 
 
 def test_paged_blocks_come_and_go_with_the_sequence():
