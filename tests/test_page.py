@@ -32,7 +32,11 @@ HOSTILE = "".join(MARKUP)
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
     ("instruction", " \n ", "instruction: “” —"),
-    ("instruction", "x" * 1_000_000, "instruction: “1,000,000 characters” —"),
+    (
+        "instruction",
+        "x" * 1_000_000,
+        "instruction: “" + "x" * 60 + "…” — shorten its 1,000,000 characters",
+    ),
     ("instruction", "a\0b", r"instruction: “a\x00b” —"),
     ("instruction", "a\ud800b", r"instruction: “a\ud800b” —"),
     ("draft_length", 0, "draft length: 0 —"),
@@ -310,7 +314,11 @@ def test_bad_input_gets_its_one_line_on_the_page(page):
     page.get_by_text("Settings").click()
     for label, value, line in (
         ("Instruction", " ", "instruction: “” —"),
-        ("Instruction", "x" * 1_000_000, "instruction: “1,000,000 characters” —"),
+        (
+            "Instruction",
+            "x" * 1_000_000,
+            "instruction: “" + "x" * 60 + "…” — shorten its 1,000,000 characters",
+        ),
         ("New tokens", "0", "new tokens: 0 —"),
         ("Seed", "-1", "seed: -1 —"),
     ):
