@@ -163,7 +163,8 @@ class OVCausalLM:
             self._cache.rollback(length)
         if not rows:
             return np.empty((0, self.vocab_size), np.float32)
-        return self._logits.data.reshape(rows, -1)[:, : self.vocab_size].copy()
+        logits: NDArray[np.float32] = self._logits.data.reshape(rows, -1)
+        return logits[:, : self.vocab_size].copy()
 
     def _padding(self, count: int) -> int:
         """Tokens to add to a run of `count`, and to roll back after it."""
