@@ -78,6 +78,11 @@ def _keep_nucleus(row: Probs, top_p: float) -> None:
     Sorting a whole vocabulary costs more than a draft step. Tokens below (1 - top_p) / vocab add
     up to less than 1 - top_p, so they are outside the nucleus and only the rest is sorted.
     """
+    likeliest = int(row.argmax())
+    if row[likeliest] >= top_p:  # often so, and then there is nothing to sort
+        row[:] = 0
+        row[likeliest] = 1
+        return
     candidates = np.flatnonzero(row >= (1 - top_p) / row.size)
     order = candidates[np.argsort(-row[candidates], kind="stable")]
     # Where rounding keeps the running sum below top_p, searchsorted returns the end: keep all.
