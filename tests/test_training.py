@@ -8,10 +8,13 @@ import json
 import lzma
 import shutil
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
@@ -26,6 +29,7 @@ from training.fit import LOSSES  # noqa: E402
 from training.model import new_model, packed_logits  # noqa: E402
 from training.ngram import NGram  # noqa: E402
 from training.profiles import Answers, Domain, Phase, Profile, Shape, find_profile  # noqa: E402
+from training.rewording import reword  # noqa: E402
 
 ANIMALS = ("cat", "dog", "hen", "cow", "owl", "fox", "bee", "ant", "elk", "emu")
 TINY = Profile(
@@ -34,14 +38,14 @@ TINY = Profile(
     draft=Shape(64, 1),
     domain=Domain(records=8, characters=(10, 200)),
     target_phases=(
-        Phase("prose", "prose", (3e-3, 1e-3), steps=4, warmup=2, rows=2),
-        Phase("tuning", "hasty", (4e-3, 0.0), steps=90, warmup=5, rows=2),
+        Phase("prose", "prose", (3e-3, 1e-3), steps=4, warmup=2, rows=2, pack=160),
+        Phase("tuning", "instructions", (4e-3, 1e-3), steps=60, warmup=5, rows=2, pack=160),
+        Phase("rewording", "reworded", (2e-3, 0.0), steps=30, warmup=5, rows=2, pack=160),
     ),
-    answers=Answers(unseen=2, samples=1, top=8, longest=24, batch=4),
-    draft_phase=Phase("draft", "answers", (5e-3, 0.0), steps=40, warmup=5, rows=2),
+    answers=Answers(unseen=2, reworded=1, samples=1, top=8, longest=24, batch=4),
+    draft_phase=Phase("draft", "answers", (5e-3, 0.0), steps=40, warmup=5, rows=2, pack=160),
     vocab_size=400,
     context=256,
-    pack=160,
 )
 
 
@@ -220,6 +224,42 @@ def test_held_out_records_and_their_questions_are_never_trained_on(data: Path) -
         assert held.question not in {record.question for record in records}
         assert held.response not in {record.response for record in records}
     assert not {record.question for record in seen} & {record.question for record in others}
+
+
+RECORD = corpus.Record("What is a dam?", "", "A wall that holds a river back.")
+OTHER = corpus.Record("Name three rivers of Asia.", "Asia is large.", "The Yangtze.")
+
+
+@given(st.integers(0, 10**6))
+def test_an_instruction_reworded_still_asks_for_the_same_response(seed: int) -> None:
+    wording = reword(RECORD, [OTHER], Random(seed))
+    assert wording == reword(RECORD, [OTHER], Random(seed))
+    assert wording.record.response == RECORD.response
+    assert wording.record.instruction.strip()
+    if wording.given:
+        assert wording.record.instruction == OTHER.instruction
+        assert wording.record.context == OTHER.context
+    else:
+        own, other = RECORD.question.split(), OTHER.question.split()
+        assert set(wording.record.question.split()) <= {*own, *other[:3]}
+        assert wording.record.context == RECORD.context
+
+
+def test_every_way_of_rewording_is_drawn() -> None:
+    draw = Random(0)
+    asked = {reword(RECORD, [OTHER], draw).record.instruction for _ in range(300)}
+    assert {"What is a dam?", "what is a dam", "Name is a dam?", OTHER.instruction} <= asked
+    assert "a dam?" in asked or "What dam?" in asked
+
+
+@given(st.integers(2, 9), st.integers(1, 9), st.integers(0, 12))
+def test_the_loss_is_on_the_response_after_what_is_given(
+    prompt: int, size: int, given: int
+) -> None:
+    response = list(range(100, 100 + size))
+    made = packing.example(1, list(range(prompt)), response, given)
+    assert len(made.tokens) == len(made.targets) == prompt - 1 + size - 1
+    assert [t for t in made.targets if t != packing.IGNORED] == response[given:]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from random import Random
 
 import torch
 from tokenizers import Tokenizer
@@ -22,6 +23,7 @@ from training.files import replacing
 from training.fit import best_device
 from training.model import new_model, packed_logits
 from training.profiles import Answers, Profile
+from training.rewording import reword
 from training.tokenizer import load_tokenizer
 from training.train import WEIGHTS, fingerprint
 
@@ -96,7 +98,7 @@ def make_table(
     top = profile.answers.top
     tokens = torch.zeros(count, top, dtype=torch.int32)
     probs = torch.zeros(count, top, dtype=torch.float16)
-    batches = list(packing.pack(examples, prefix, profile.pack, 16, seed=0))
+    batches = list(packing.pack(examples, prefix, profile.draft_phase.pack, 8, seed=0))
     for batch in tqdm(batches, desc="probabilities"):
         with torch.inference_mode():
             logits, rows_of = packed_logits(model, batch.to(model.device))
@@ -127,10 +129,17 @@ def main(command: Command) -> None:
     model = load_target(command)
     torch.manual_seed(profile.seed)
     seen = corpus.instructions(command.data, profile.domain, profile.seed)
-    records = seen + corpus.unseen(command.data, seen, profile.answers.unseen, profile.seed)
+    others = corpus.unseen(command.data, seen, profile.answers.unseen, profile.seed)
+    draw = Random(profile.seed)
+    reworded = [
+        reword(record, others, draw).record
+        for _ in range(profile.answers.reworded)
+        for record in seen
+    ]
+    records = seen + reworded + others
     prompts = [packing.prompt_ids(tokenizer, record) for record in records]
     prefix = packing.shared_prefix(tokenizer)
-    longest = profile.pack - profile.answers.longest
+    longest = profile.draft_phase.pack - profile.answers.longest
     prompts = [prompt for prompt in prompts if len(prompt) <= longest]
     pairs: list[tuple[Sequence[int], Sequence[int]]] = []
     for sampled in (False, *[True] * profile.answers.samples):

@@ -116,8 +116,7 @@ def write(pair: Path, figures: dict[str, Any], profile: Profile) -> None:
         }
         for role, names in phases.items():
             chosen = [row for row in rows if row["phase"] in names]
-            points = [(float(row["seconds"]), float(row["loss"])) for row in chosen]
-            (pair / role / "losses.svg").write_text(curve(_joined(points)), encoding="utf-8")
+            (pair / role / "losses.svg").write_text(curve(_joined(chosen)), encoding="utf-8")
     for role, text in (("target", _target(figures, profile)), ("draft", _draft(figures, profile))):
         (pair / role / "README.md").write_text(text, encoding="utf-8")
 
@@ -125,7 +124,8 @@ def write(pair: Path, figures: dict[str, Any], profile: Profile) -> None:
 def curve(points: Sequence[tuple[float, float]]) -> str:
     """A loss curve, nats over minutes, as a small SVG."""
     width, height, left, base = 640, 240, 44, 210
-    longest, highest = points[-1][0], max(loss for _, loss in points)
+    longest = max(1.0, points[-1][0])  # a miniature's phases may be over in no time
+    highest = max(loss for _, loss in points)
     across, up = (width - left - 10) / longest, (base - 12) / highest
     path = " ".join(f"{left + across * x:.1f},{base - up * y:.1f}" for x, y in points)
     ticks = "".join(
@@ -142,15 +142,14 @@ def curve(points: Sequence[tuple[float, float]]) -> str:
     )
 
 
-def _joined(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Phases one after another: each starts its clock anew."""
+def _joined(rows: Sequence[dict[str, str]]) -> list[tuple[float, float]]:
+    """Seconds and loss of phases one after another: each starts its clock anew."""
     joined: list[tuple[float, float]] = []
-    start = last = 0.0
-    for seconds, loss in points:
-        if seconds < last:
-            start += last
-        last = seconds
-        joined.append((start + seconds, loss))
+    start, phase = 0.0, None
+    for row in rows:
+        if row["phase"] != phase:
+            start, phase = (joined[-1][0] if joined else 0.0), row["phase"]
+        joined.append((start + float(row["seconds"]), float(row["loss"])))
     return joined
 
 

@@ -10,7 +10,7 @@ import lzma
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +90,15 @@ def instructions(data: Path, domain: Domain, seed: int) -> list[Record]:
     return list(best.values()) + again
 
 
-def hasty(record: Record) -> Record:
-    """The same record, asked without a capital letter and without a mark at the end."""
-    asked = record.instruction
-    return replace(record, instruction=(asked[:1].lower() + asked[1:]).rstrip(".?!:"))
-
-
 def unseen(data: Path, seen: list[Record], count: int, seed: int) -> list[Record]:
-    """Up to `count` context-free records whose questions neither `seen` nor the held-out ask."""
+    """Up to `count` short-asked records whose questions neither `seen` nor the held-out ask."""
     known = {record.question for record in seen + held_out(data)}
     rest = [
         record
         for record in dolly(data) + oasst(data)
-        if not record.context and 0 < len(record.instruction) < 200 and record.question not in known
+        if 0 < len(record.instruction) < 200
+        and len(record.context) < 1000
+        and record.question not in known
     ]
     random.Random(seed).shuffle(rest)
     return rest[:count]

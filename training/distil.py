@@ -67,7 +67,7 @@ def main(command: Command) -> None:
     model = new_model(profile.draft, profile)
     fit(
         model,
-        shuffled(table.examples, prefix, profile, profile.draft_phase),
+        shuffled(lambda _: table.examples, prefix, profile.draft_phase, profile.seed),
         distillation_loss(table),
         profile.draft_phase,
         decay=profile.weight_decay,

@@ -71,10 +71,13 @@ def response_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
     return ids
 
 
-def example(prefix: int, prompt: Sequence[int], response: Sequence[int]) -> Example:
-    """An example whose loss is on the response only; the first `prefix` tokens are taken off."""
+def example(prefix: int, prompt: Sequence[int], response: Sequence[int], given: int = 0) -> Example:
+    """An example whose loss is on the response after its first `given` tokens only.
+
+    The first `prefix` tokens of the prompt are taken off.
+    """
     tokens = (*prompt[prefix:], *response)
-    silent = len(prompt) - prefix - 1
+    silent = min(len(prompt) - prefix - 1 + given, len(tokens) - 1)
     return Example(tokens[:-1], (IGNORED,) * silent + tokens[silent + 1 :])
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 
 import torch
+from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 from transformers import GPTNeoXForCausalLM
 
@@ -16,6 +18,7 @@ from training.files import replacing
 from training.fit import Epoch, finished, fit
 from training.model import new_model, packed_logits
 from training.profiles import Phase, Profile
+from training.rewording import Wording, reword
 from training.tokenizer import load_tokenizer
 
 WEIGHTS = "target.pt"
@@ -31,33 +34,44 @@ def epochs(command: Command, phase: Phase) -> Epoch:
     """What `phase` reads, as packed batches, in a new order each epoch."""
     profile, tokenizer = command.profile, load_tokenizer(command.work)
     if phase.corpus == "prose":
-        prefix: tuple[int, ...] = ()
         texts = list(corpus.prose(command.data))
-        examples = list(packing.prose_examples(tokenizer, texts, profile.pack))
-    else:
-        prefix = packing.shared_prefix(tokenizer)
-        records = corpus.instructions(command.data, profile.domain, profile.seed)
-        if phase.corpus == "hasty":
-            records += [corpus.hasty(record) for record in records]
-        examples = [
-            packing.example(
-                len(prefix),
-                packing.prompt_ids(tokenizer, record),
-                packing.response_ids(tokenizer, record),
-            )
-            for record in records
-        ]
-    return shuffled(examples, prefix, profile, phase)
+        prose = list(packing.prose_examples(tokenizer, texts, phase.pack))
+        return shuffled(lambda _: prose, (), phase, profile.seed)
+    prefix = packing.shared_prefix(tokenizer)
+    records = corpus.instructions(command.data, profile.domain, profile.seed)
+    wordings = [Wording(record) for record in records]
+    others = (
+        corpus.unseen(command.data, records, len(records), profile.seed)
+        if phase.corpus == "reworded"
+        else []
+    )
+
+    def examples(number: int) -> list[packing.Example]:
+        draw = Random(f"{profile.seed} {number}")
+        asked = [reword(record, others, draw) for record in records] if others else wordings
+        return [taught(tokenizer, len(prefix), wording) for wording in asked]
+
+    return shuffled(examples, prefix, phase, profile.seed)
+
+
+def taught(tokenizer: Tokenizer, prefix: int, wording: Wording) -> packing.Example:
+    """The example that teaches a record's response to a wording of its instruction."""
+    prompt = packing.prompt_ids(tokenizer, wording.record)
+    response = packing.response_ids(tokenizer, wording.record)
+    return packing.example(prefix, prompt, response, wording.given)
 
 
 def shuffled(
-    examples: list[packing.Example], prefix: tuple[int, ...], profile: Profile, phase: Phase
+    examples: Callable[[int], Sequence[packing.Example]],
+    prefix: tuple[int, ...],
+    phase: Phase,
+    seed: int,
 ) -> Epoch:
-    """The epochs of some examples: epoch n is the same whenever it is asked for."""
+    """Packed epochs of some examples, given per epoch: epoch n is the same whenever asked for."""
 
     def epoch(number: int) -> Iterator[packing.Batch]:
-        seed = profile.seed * 100_000 + number
-        return packing.pack(examples, prefix, profile.pack, phase.rows, seed)
+        order = seed * 100_000 + number
+        return packing.pack(examples(number), prefix, phase.pack, phase.rows, order)
 
     return epoch
 
