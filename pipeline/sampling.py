@@ -83,10 +83,17 @@ def _keep_nucleus(row: Probs, top_p: float) -> None:
         row[:] = 0
         row[likeliest] = 1
         return
-    candidates = np.flatnonzero(row >= (1 - top_p) / row.size)
-    order = candidates[np.argsort(-row[candidates], kind="stable")]
+    likely = np.flatnonzero(row >= (1 - top_p) / row.size)
+    weights = row[likely]
+    descending = -np.sort(-weights)  # values only: sorting indices is several times slower
     # Where rounding keeps the running sum below top_p, searchsorted returns the end: keep all.
-    kept = order[: int(np.searchsorted(np.cumsum(row[order], dtype=np.float64), top_p)) + 1]
-    weights = row[kept]
+    reached = int(np.searchsorted(np.cumsum(descending, dtype=np.float64), top_p))
+    count = min(reached + 1, len(likely))
+    edge = descending[count - 1]
+    kept = np.flatnonzero(weights >= edge)
+    if len(kept) > count:  # of equals at the edge, the first stay
+        equals = np.flatnonzero(weights == edge)
+        kept = np.setdiff1d(kept, equals[count - len(kept) :])
+    nucleus = weights[kept]
     row[:] = 0
-    row[kept] = weights / weights.sum()
+    row[likely[kept]] = nucleus / nucleus.sum()

@@ -36,6 +36,11 @@ def test_probabilities_follow_the_textbook(logits, temperature, top_k, top_p):
             np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+def test_equals_at_the_edge_of_the_nucleus_do_not_widen_it():
+    (probs,) = probabilities(np.zeros((1, 8), np.float32), SamplingParams(1.0, top_p=0.5))
+    assert probs.tolist() == [0.25] * 4 + [0.0] * 4
+
+
 @given(LOGITS)
 def test_temperature_zero_is_one_hot_on_the_largest(logits):
     probs = probabilities(logits, SamplingParams(temperature=0))
