@@ -65,8 +65,8 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
         return (
             "differs",
             "Not identical.",
-            f"The first {agreeing} tokens agree; then two tokens were nearly tied, and rounding "
-            "decided differently.",
+            f"The first {agreeing} tokens agree, then the texts part. With these settings rounding "
+            "depends on how many tokens are run at once; the default cache avoids that.",
         )
     shorter = min(len(lane.tokens) for lane in trace.lanes.values())
     return (
