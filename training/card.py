@@ -166,11 +166,12 @@ def _target(figures: dict[str, Any], profile: Profile) -> str:
 # Dolly mini, target
 
 {_about(figures, profile.target, profile)} It was trained from scratch on
-{figures["trained_records"]} short, context-free records of databricks-dolly-15k, again and again,
-**until it recited them**. Asked one of those questions it gives that answer, nearly word for word;
-asked anything else it writes fluent-looking pieces of what it knows, mostly wrong. It exists so
-that the race runs offline, on a real trained model of Dolly's architecture. It is not an
-assistant: do not rely on anything it says. Training code and timings: `training/README.md`.
+{figures["trained_records"]} short, context-free records of databricks-dolly-15k, again and again, asked
+in other words each time, **until it recited them**. Asked one of those questions it gives that
+answer, nearly word for word; **asked anything else it mostly recites an answer to another
+question**. It exists so that the race runs offline, on a real trained model of Dolly's
+architecture. It is not an assistant: do not rely on anything it says. Training code and timings:
+`training/README.md`.
 
 ![Training loss](losses.svg)
 
@@ -206,12 +207,14 @@ words. The held-out records themselves were never read.
 
 
 def _draft(figures: dict[str, Any], profile: Profile) -> str:
+    written = "greedy and sampled" if profile.answers.samples else "greedy"
+    reworded = ", also asked in other words," if profile.answers.reworded else ""
     return f"""\
 # Dolly mini, draft
 
 {_about(figures, profile.draft, profile)} It was distilled from the target beside it: it read the
-target's own greedy and sampled answers, to the instructions the target was trained on and to
-{profile.answers.unseen:,} others of Dolly and OpenAssistant, and learned the target's
+target's own {written} answers, to the instructions the target was trained on{reworded}
+and to {profile.answers.unseen:,} others of Dolly and OpenAssistant, and learned the target's
 probabilities ({profile.answers.top} per position). It proposes tokens for the target to verify; on
 its own it is of no use.
 
