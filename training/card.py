@@ -166,9 +166,9 @@ def _target(figures: dict[str, Any], profile: Profile) -> str:
 # Dolly mini, target
 
 {_about(figures, profile.target, profile)} It was trained from scratch on
-{figures["trained_records"]} short, context-free records of databricks-dolly-15k, again and again, asked
-in other words each time, **until it recited them**. Asked one of those questions it gives that
-answer, nearly word for word; **asked anything else it mostly recites an answer to another
+{figures["trained_records"]} short, context-free records of databricks-dolly-15k, again and again,
+asked in other words each time, **until it recited them**. Asked one of those questions it gives
+that answer, nearly word for word; **asked anything else it mostly recites an answer to another
 question**. It exists so that the race runs offline, on a real trained model of Dolly's
 architecture. It is not an assistant: do not rely on anything it says. Training code and timings:
 `training/README.md`.
