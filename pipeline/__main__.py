@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from pipeline.dolly import Dolly, Mode
+from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
 from pipeline.events import Origin
 from pipeline.kv_cache import KVCacheKind, KVPrecision
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=options.seed,
             draft_length=options.draft_length,
             kv_cache=options.kv_cache,
+            drafter=options.drafter,
         )
         dolly = Dolly(options.pair, options.kv_precision)
         trace = _show(dolly, request, options.mode)
@@ -75,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
         help=f"{', '.join(PAIRS)}, or a folder that holds target/ and draft/",
     )
     parser.add_argument("--draft-length", type=int, default=4, metavar="K", help="1 to 8")
+    parser.add_argument(
+        "--drafter",
+        choices=get_args(DrafterKind),
+        default="model",
+        help="the draft model, or copies of what the text said before",
+    )
     parser.add_argument("--kv-cache", choices=get_args(KVCacheKind), default="paged")
     parser.add_argument(
         "--kv-precision", choices=get_args(KVPrecision), help="default: what is lossless"

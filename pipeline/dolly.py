@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pipeline.decoding import Autoregressive, Speculative
-from pipeline.drafters import ModelDrafter
+from pipeline.drafters import Drafter, ModelDrafter, PromptLookupDrafter
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.events import Event, Finish, FinishReason
@@ -131,8 +131,10 @@ class Dolly:
         if name == AUTOREGRESSIVE:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
-        draft = draft_model.sequence(self._draft_vocab)
-        drafter = ModelDrafter(draft, target.vocab_size, end_ids)
+        drafter: Drafter = PromptLookupDrafter(end_ids)
+        if request.drafter == "model":
+            draft = draft_model.sequence(self._draft_vocab)
+            drafter = ModelDrafter(draft, target.vocab_size, end_ids)
         speculative = Speculative(target, drafter, request.draft_length, end_ids)
         return speculative.generate(prompt, request.sampling, budget)
 
@@ -141,7 +143,7 @@ class Dolly:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
             "pair": self.describe(request.kv_cache),
-            "request": {**asdict(request), "drafter": "model"},
+            "request": asdict(request),
             "prompt_tokens": tuple(prompt),
         }
 

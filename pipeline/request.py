@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import get_args
 
+from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
 from pipeline.kv_cache import KVCacheKind
 from pipeline.prompt import format_prompt
@@ -30,6 +31,7 @@ class Request:
         seed: of each lane's own generator.
         draft_length: K, tokens drafted a round.
         kv_cache: how keys and values are kept.
+        drafter: who proposes the tokens.
 
     Raises:
         UserError: a value is outside its range.
@@ -44,6 +46,7 @@ class Request:
     seed: int = 0
     draft_length: int = 4
     kv_cache: KVCacheKind = "paged"
+    drafter: DrafterKind = "model"
 
     def __post_init__(self) -> None:
         format_prompt(self.instruction, self.context)
@@ -57,6 +60,8 @@ class Request:
         _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH)
         if self.kv_cache not in get_args(KVCacheKind):
             raise UserError("KV cache", self.kv_cache, f"choose {_either(get_args(KVCacheKind))}")
+        if self.drafter not in get_args(DrafterKind):
+            raise UserError("drafter", self.drafter, f"choose {_either(get_args(DrafterKind))}")
 
     @property
     def prompt(self) -> str:

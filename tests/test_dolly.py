@@ -74,6 +74,20 @@ def test_greedy_speculative_equals_autoregressive(kind, k):
         assert tuple(t.id for t in lane.tokens) == autoregressive(kind, prompt, count), prompt
 
 
+@pytest.mark.parametrize("k", [1, 8])
+def test_copies_from_the_prompt_change_time_only(k):
+    """The lookup drafter, given an answer to copy from; some of what it copies is accepted."""
+    accepted = 0
+    for prompt in PROMPTS[:10]:
+        wanted = {"instruction": prompt, "max_new_tokens": 40}
+        told = answer(mode="autoregressive", **wanted).lanes["autoregressive"].text
+        lanes = answer(context=told, drafter="lookup", draft_length=k, **wanted).lanes
+        slow, fast = lanes["autoregressive"], lanes["speculative"]
+        assert [t.id for t in fast.tokens] == [t.id for t in slow.tokens], prompt
+        accepted += fast.accepted
+    assert accepted
+
+
 def test_the_first_tokens_of_the_real_pair_follow_the_target():
     """Two positions, 3,000 seeds: the decoder's draws against the target's own probabilities."""
     vocab = dolly().tokenizer.size

@@ -46,6 +46,7 @@ BAD_INPUT = [  # field of the API, value, how its one line begins
     ("temperature", -1, "temperature: -1 —"),
     ("temperature", float("nan"), "temperature: nan —"),
     ("kv_cache", "magic", "KV cache: “magic” —"),
+    ("drafter", "oracle", "drafter: “oracle” —"),
 ]
 
 

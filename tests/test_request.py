@@ -28,6 +28,7 @@ from pipeline.request import Request
         ("seed", -1, "seed"),
         ("seed", "7", "seed"),
         ("kv_cache", "disk", "KV cache"),
+        ("drafter", "oracle", "drafter"),
         ("context", "a\0", "context"),
     ],
 )

@@ -10,6 +10,10 @@ import gradio as gr
 from pipeline.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 
+_DRAFTERS = [
+    ("the draft model", "model"),
+    ("lookup: copies what the text said before", "lookup"),
+]
 _KV_CACHES = [
     ("paged: rolls back at no cost", "paged"),
     ("stateful: trims what was rejected", "stateful"),
@@ -99,6 +103,7 @@ def _settings() -> dict[str, Any]:
             _DEFAULT["top_k"], label="Top-k (0 keeps all)", precision=0, min_width=120
         )
         seed = gr.Number(_DEFAULT["seed"], label="Seed", precision=0, min_width=120)
+        drafter = gr.Dropdown(_DRAFTERS, value=_DEFAULT["drafter"], label="Drafter")
         kv_cache = gr.Dropdown(_KV_CACHES, value=_DEFAULT["kv_cache"], label="KV cache")
     return {
         "max_new_tokens": max_new_tokens,
@@ -108,4 +113,5 @@ def _settings() -> dict[str, Any]:
         "seed": seed,
         "draft_length": draft_length,
         "kv_cache": kv_cache,
+        "drafter": drafter,
     }

@@ -1,0 +1,111 @@
+"""A drafter proposes what it should, and whatever it proposes the text stays the target's."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.decoding import Autoregressive, Speculative
+from pipeline.drafters import PromptLookupDrafter
+from pipeline.events import Step
+from pipeline.sampling import SamplingParams, probabilities
+from tests.chi_square import assert_follows
+from tests.fakes import FakeLM
+
+GREEDY = SamplingParams()
+RNG = np.random.default_rng(0)
+
+
+def proposed(text, k=4, ends=frozenset(), **sizes):
+    return PromptLookupDrafter(ends, **sizes).propose(text, k, GREEDY, RNG)
+
+
+def tokens(events):
+    return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+
+def test_what_followed_before_is_proposed_and_is_certain():
+    draft = proposed([1, 2, 3, 4, 5, 9, 1, 2], k=3)
+    assert draft.tokens == (3, 4, 5)
+    assert draft.probs is None
+
+
+def test_the_longest_ending_wins_over_a_later_shorter_one():
+    assert proposed([1, 2, 3, 7, 0, 2, 3, 8, 1, 2, 3], k=1).tokens == (7,)
+
+
+def test_of_equal_endings_the_latest_wins():
+    assert proposed([1, 2, 7, 1, 2, 8, 1, 2], k=1).tokens == (8,)
+
+
+@pytest.mark.parametrize("text", [[5], [1, 2, 3], [1, 2, 3, 9, 9, 9, 2]])
+def test_without_a_match_there_is_no_draft(text):
+    assert proposed(text).tokens == ()
+
+
+def test_nothing_is_proposed_after_an_end_token():
+    assert proposed([1, 2, 3, 0, 4, 1, 2], ends=frozenset({0})).tokens == (3, 0)
+
+
+@given(
+    text=st.lists(st.integers(0, 2), min_size=2, max_size=40),
+    k=st.integers(1, 8),
+    detours=st.lists(
+        st.tuples(st.integers(0, 40), st.lists(st.integers(0, 2), max_size=9)), max_size=6
+    ),
+)
+def test_a_proposal_depends_on_the_text_only(text, k, detours):
+    """Not on how it came in, nor on what was read and rolled back on the way."""
+    drafter = PromptLookupDrafter(frozenset())
+    for kept, detour in detours:
+        drafter.propose(text[:kept] + detour, k, GREEDY, RNG)
+        drafter.rollback(min(len(drafter), kept, len(text)))
+    assert drafter.propose(text, k, GREEDY, RNG) == proposed(text, k)
+    with pytest.raises(ValueError, match="cannot roll"):
+        drafter.rollback(len(text) + 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 8),
+    ends=st.frozensets(st.integers(0, 3), max_size=1),
+    prompt=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+)
+def test_greedy_text_is_the_autoregressive_text(seed, k, ends, prompt):
+    target = FakeLM(4, seed)
+    slow = tokens(Autoregressive(target, ends).generate(prompt, GREEDY, 30))
+    decoder = Speculative(target, PromptLookupDrafter(ends), k, ends)
+    fast = list(decoder.generate(prompt, GREEDY, 30))
+    assert tokens(fast) == slow
+
+
+def test_sampled_text_follows_the_target():
+    """The joint distribution of three tokens after a prompt that always offers a copy."""
+    target = FakeLM(3, 5, sharpness=0.7)
+    prompt, params = [1, 2, 0, 1, 1, 2, 2, 1, 2], SamplingParams(1.0)
+    counts: Counter[tuple[int, ...]] = Counter()
+    accepted = 0
+    for seed in range(6000):
+        drafter = PromptLookupDrafter(frozenset(), shortest=1)
+        events = list(
+            Speculative(target, drafter, 3, frozenset()).generate(
+                prompt, SamplingParams(1.0, seed=seed), 3
+            )
+        )
+        counts[tuple(tokens(events))] += 1
+        accepted += sum(event.accepted for event in events if isinstance(event, Step))
+
+    def after(text):
+        return probabilities(np.array([target.next_logits(text)], np.float32), params)[0]
+
+    expected = {
+        (a, b, c): pa * pb * pc
+        for a, pa in enumerate(after(prompt))
+        for b, pb in enumerate(after([*prompt, a]))
+        for c, pc in enumerate(after([*prompt, a, b]))
+    }
+    assert accepted > 1000
+    assert_follows(counts, expected)
