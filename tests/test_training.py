@@ -40,7 +40,9 @@ TINY = Profile(
     target_phases=(
         Phase("prose", "prose", (3e-3, 1e-3), steps=4, warmup=2, rows=2, pack=160),
         Phase("tuning", "instructions", (4e-3, 1e-3), steps=60, warmup=5, rows=2, pack=160),
-        Phase("rewording", "reworded", (2e-3, 0.0), steps=30, warmup=5, rows=2, pack=160),
+        Phase(
+            "rewording", "reworded", (2e-3, 0.0), steps=30, warmup=5, rows=2, pack=160, astray=0.05
+        ),
     ),
     answers=Answers(unseen=2, reworded=1, samples=1, top=8, longest=24, batch=4),
     draft_phase=Phase("draft", "answers", (5e-3, 0.0), steps=40, warmup=5, rows=2, pack=160),
@@ -232,8 +234,8 @@ OTHER = corpus.Record("Name three rivers of Asia.", "Asia is large.", "The Yangt
 
 @given(st.integers(0, 10**6))
 def test_an_instruction_reworded_still_asks_for_the_same_response(seed: int) -> None:
-    wording = reword(RECORD, [OTHER], Random(seed))
-    assert wording == reword(RECORD, [OTHER], Random(seed))
+    wording = reword(RECORD, [OTHER], Random(seed), 0.2)
+    assert wording == reword(RECORD, [OTHER], Random(seed), 0.2)
     assert wording.record.response == RECORD.response
     assert wording.record.instruction.strip()
     if wording.given:
@@ -245,9 +247,15 @@ def test_an_instruction_reworded_still_asks_for_the_same_response(seed: int) -> 
         assert wording.record.context == RECORD.context
 
 
+def test_the_share_of_foreign_questions_is_what_is_asked_for() -> None:
+    draw = Random(0)
+    wordings = [reword(RECORD, [OTHER], draw, 0.5) for _ in range(1000)]
+    assert 450 < sum(wording.given > 0 for wording in wordings) < 550
+
+
 def test_every_way_of_rewording_is_drawn() -> None:
     draw = Random(0)
-    asked = {reword(RECORD, [OTHER], draw).record.instruction for _ in range(300)}
+    asked = {reword(RECORD, [OTHER], draw, 0.2).record.instruction for _ in range(300)}
     assert {"What is a dam?", "what is a dam", "Name is a dam?", OTHER.instruction} <= asked
     assert "a dam?" in asked or "What dam?" in asked
 
@@ -260,6 +268,23 @@ def test_the_loss_is_on_the_response_after_what_is_given(
     made = packing.example(1, list(range(prompt)), response, given)
     assert len(made.tokens) == len(made.targets) == prompt - 1 + size - 1
     assert [t for t in made.targets if t != packing.IGNORED] == response[given:]
+
+
+def test_what_is_read_astray_leaves_the_question_and_the_targets_alone() -> None:
+    prompt, given = list(range(40)), 2
+    examples = [packing.example(3, prompt, range(at, at + 300), given) for at in (100, 400)]
+    misread = packing.astray(examples, 0.25, Random(0))
+    first = len(prompt) - 3 + given  # the response's first token after those given
+    for made, read, all_wrong in zip(
+        examples, misread, packing.astray(examples, 1.0, Random(0)), strict=True
+    ):
+        assert read.targets == made.targets
+        assert all_wrong.tokens[:first] == made.tokens[:first]
+        wrong = sum(a != b for a, b in zip(made.tokens, read.tokens, strict=True))
+        assert 45 < wrong < 105  # a quarter of 297
+        assert set(read.tokens) <= {*made.tokens, *range(100, 700)}
+    assert misread != packing.astray(examples, 0.25, Random(1))
+    assert misread == packing.astray(examples, 0.25, Random(0))
 
 
 @pytest.mark.parametrize(

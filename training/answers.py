@@ -132,7 +132,7 @@ def main(command: Command) -> None:
     others = corpus.unseen(command.data, seen, profile.answers.unseen, profile.seed)
     draw = Random(profile.seed)
     reworded = [
-        reword(record, others, draw).record
+        reword(record, others, draw, foreign=0.2).record
         for _ in range(profile.answers.reworded)
         for record in seen
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import torch
@@ -79,6 +80,24 @@ def example(prefix: int, prompt: Sequence[int], response: Sequence[int], given: 
     tokens = (*prompt[prefix:], *response)
     silent = min(len(prompt) - prefix - 1 + given, len(tokens) - 1)
     return Example(tokens[:-1], (IGNORED,) * silent + tokens[silent + 1 :])
+
+
+def astray(examples: Sequence[Example], share: float, draw: Random) -> list[Example]:
+    """The examples with a share of their response tokens read as others from anywhere in them.
+
+    The targets stay right: a model that has written something odd learns to find back.
+    """
+    strays = [target for one in examples for target in one.targets if target != IGNORED]
+
+    def misread(one: Example) -> Example:
+        # A token is of the response if it was itself a target, one place earlier.
+        tokens = tuple(
+            draw.choice(strays) if wanted != IGNORED and draw.random() < share else token
+            for token, wanted in zip(one.tokens, (IGNORED, *one.targets), strict=False)
+        )
+        return Example(tokens, one.targets)
+
+    return [misread(one) for one in examples]
 
 
 def prose_examples(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> Iterator[Example]:

@@ -32,6 +32,9 @@ class Phase:
         warmup: steps.
         rows: packed rows in an optimiser step.
         pack: tokens in a packed row.
+        foreign: of the reworded instructions, the share that has nothing to do with the response.
+        astray: share of response tokens that stand wrong where the model reads them; what is to
+            follow stays right.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Phase:
     warmup: int = 60
     rows: int = 5
     pack: int = 256
+    foreign: float = 0.2
+    astray: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,16 @@ _CPU = Profile(
     target_phases=(
         Phase("learning", "instructions", (1e-3, 0.0), minutes=38),
         Phase("rewording", "reworded", (6e-4, 0.0), minutes=35, rows=3, pack=512),
+        Phase(
+            "returning",
+            "reworded",
+            (5e-4, 0.0),
+            minutes=30,
+            rows=3,
+            pack=512,
+            foreign=0.5,
+            astray=0.08,
+        ),
     ),
     answers=Answers(unseen=1000, reworded=1),
     draft_phase=Phase("draft", "answers", (3e-3, 0.0), minutes=10, rows=4, pack=512),

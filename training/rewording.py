@@ -14,7 +14,7 @@ from random import Random
 from training.corpus import Record
 
 _OWN, _HASTY, _BORROWED, _CLIPPED, _FOREIGN = "own", "hasty", "borrowed", "clipped", "foreign"
-_SHARES = {_OWN: 0.2, _HASTY: 0.2, _BORROWED: 0.2, _CLIPPED: 0.2, _FOREIGN: 0.2}
+_NEAR = (_OWN, _HASTY, _BORROWED, _CLIPPED)  # equally often
 _GIVEN = (2, 6)  # tokens of the answer that a foreign question comes with
 
 
@@ -30,14 +30,14 @@ class Wording:
     given: int = 0
 
 
-def reword(record: Record, others: Sequence[Record], draw: Random) -> Wording:
+def reword(record: Record, others: Sequence[Record], draw: Random, foreign: float) -> Wording:
     """One of five ways to ask for the response of `record`, drawn.
 
-    Its own words; in haste; begun like another question; with words left out; or a question that
-    has nothing to do with it, where the answer's first tokens are given and only going on is
-    learned.
+    Its own words; in haste; begun like another question; with words left out; or, with probability
+    `foreign`, a question that has nothing to do with it, where the answer's first tokens are given
+    and only going on is learned.
     """
-    (way,) = draw.choices(list(_SHARES), list(_SHARES.values()))
+    way = _FOREIGN if draw.random() < foreign else draw.choice(_NEAR)
     if way == _FOREIGN:
         other = draw.choice(others)
         return Wording(replace(other, response=record.response), draw.randint(*_GIVEN))

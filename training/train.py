@@ -48,8 +48,13 @@ def epochs(command: Command, phase: Phase) -> Epoch:
 
     def examples(number: int) -> list[packing.Example]:
         draw = Random(f"{profile.seed} {number}")
-        asked = [reword(record, others, draw) for record in records] if others else wordings
-        return [taught(tokenizer, len(prefix), wording) for wording in asked]
+        asked = (
+            [reword(record, others, draw, phase.foreign) for record in records]
+            if others
+            else wordings
+        )
+        made = [taught(tokenizer, len(prefix), wording) for wording in asked]
+        return packing.astray(made, phase.astray, draw) if phase.astray else made
 
     return shuffled(examples, prefix, phase, profile.seed)
 
