@@ -14,6 +14,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import get_args
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.report import Spread, json_line, table
 from pipeline.decoding import Speculative
 from pipeline.dolly import Dolly
+from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.errors import UserError
 from pipeline.events import Drafted, Step
@@ -125,7 +127,7 @@ def outside_share(dolly: Dolly, **settings: object) -> Spread:
         request = Request(chip.instruction, chip.context, **settings)  # type: ignore[arg-type]
         target, draft = (TimedLM(m.sequence(tokenizer.size)) for m in dolly.models("paged"))
         drafter = ModelDrafter(draft, tokenizer.size, tokenizer.end_ids)
-        decoder = Speculative(target, drafter, request.draft_length, tokenizer.end_ids)
+        decoder = Speculative(target, drafter, partial(Fixed, _K), tokenizer.end_ids)
         prompt = tokenizer.encode(request.prompt)
         for event in decoder.generate(prompt, request.sampling, request.max_new_tokens):
             if isinstance(event, Step):

@@ -15,7 +15,7 @@ from pipeline.events import Origin
 from pipeline.kv_cache import KVCacheKind, KVPrecision
 from pipeline.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
-from pipeline.trace import Lane, Token, Trace
+from pipeline.trace import SPECULATIVE, Lane, Token, Trace
 
 _COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
     Origin.TARGET: "",
@@ -76,12 +76,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"{', '.join(PAIRS)}, or a folder that holds target/ and draft/",
     )
-    parser.add_argument("--draft-length", type=int, default=4, metavar="K", help="1 to 8")
+    parser.add_argument(
+        "--draft-length",
+        type=_number_or_word,
+        default=4,
+        metavar="K",
+        help="1 to 8, or auto",
+    )
     parser.add_argument(
         "--drafter",
         choices=get_args(DrafterKind),
         default="model",
-        help="the draft model, or copies of what the text said before",
+        help="the draft model, copies of what the text said before, or whichever promises more",
     )
     parser.add_argument("--kv-cache", choices=get_args(KVCacheKind), default="paged")
     parser.add_argument(
@@ -94,6 +100,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", help="write the trace to FILE")
     return parser
+
+
+def _number_or_word(text: str) -> int | str:
+    """The request says what is wrong with a word."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
@@ -116,7 +130,7 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
         print(f"\n{_heading('autoregressive')}\n{_safe(trace.autoregressive.text)}")
     print()
     for name, lane in trace.lanes.items():
-        print(f"{name:>14}  {_figures(lane)}")
+        print(f"{name:>14}  {_figures(name, lane)}")
     if trace.speedup:
         verdict = "faster" if trace.speedup >= 1 else "— speculation loses here"
         print(f"{'speedup':>14}  {trace.speedup:.2f}× {verdict}")
@@ -130,13 +144,15 @@ def _heading(lane: str) -> str:
     return f"── {lane} " + "─" * (60 - len(lane))
 
 
-def _figures(lane: Lane) -> str:
+def _figures(name: str, lane: Lane) -> str:
     parts = [f"{len(lane.tokens)} tokens", f"prefill {lane.prefill_s * 1e3:.0f} ms"]
     if lane.tokens_per_second:
         parts.append(f"{lane.tokens_per_second:.1f} tok/s")
     if lane.acceptance_rate is not None and lane.block_efficiency is not None:
         parts.append(f"{lane.acceptance_rate:.0%} accepted ({lane.accepted} of {lane.tested})")
         parts.append(f"{lane.block_efficiency:.2f} tokens a target run")
+    if name == SPECULATIVE and lane.undrafted > 1:
+        parts.append(f"nothing drafted in {lane.undrafted} of {len(lane.steps)} rounds")
     return ", ".join(parts)
 
 

@@ -9,15 +9,16 @@ Times are measured around the work and never across a `yield`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
 import numpy as np
 
+from pipeline.draft_length import DraftLength
 from pipeline.drafters import CausalLM, Drafter
 from pipeline.events import Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.sampling import SamplingParams, draw, probabilities
-from pipeline.speculation import verify
+from pipeline.speculation import Draft, verify
 
 
 class Autoregressive:
@@ -77,12 +78,16 @@ class Speculative:
     Args:
         target: the model whose text this is, its cache empty.
         drafter: who proposes, its cache empty.
-        draft_length: K, tokens drafted a round.
+        draft_length: makes one generation's choice of K, the tokens drafted in a round.
         end_ids: tokens that end the text; they are emitted and counted.
     """
 
     def __init__(
-        self, target: CausalLM, drafter: Drafter, draft_length: int, end_ids: frozenset[int]
+        self,
+        target: CausalLM,
+        drafter: Drafter,
+        draft_length: Callable[[], DraftLength],
+        end_ids: frozenset[int],
     ) -> None:
         self._target, self._drafter = target, drafter
         self._draft_length, self._end_ids = draft_length, end_ids
@@ -92,7 +97,7 @@ class Speculative:
     ) -> Iterator[Event]:
         """As `Autoregressive.generate`: greedy, the same tokens; else, the same distribution."""
         target, drafter, sequence = self._target, self._drafter, list(prompt)
-        rng = np.random.default_rng(params.seed)
+        rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
         try:
             start = perf_counter()
             target.forward(sequence[:-1], rows=0)
@@ -103,7 +108,10 @@ class Speculative:
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
                 start = perf_counter()
-                draft = drafter.propose(sequence, min(self._draft_length, left - 1), params, rng)
+                most = min(draft_length.most(), left - 1)
+                draft = Draft()
+                if most:
+                    draft = drafter.propose(sequence, most, params, rng, draft_length.go_on)
                 draft_s = perf_counter() - start
                 if draft.tokens:
                     yield Drafted(index, draft.tokens)
@@ -130,7 +138,7 @@ class Speculative:
                 target.rollback(min(len(target), len(sequence) - 1))
                 drafter.rollback(min(len(drafter), len(sequence) - 1))
                 end = perf_counter()
-                yield Step(
+                step = Step(
                     index,
                     tokens,
                     origins,
@@ -148,6 +156,8 @@ class Speculative:
                     target_kv_bytes=target.kv_bytes,
                     draft_kv_bytes=drafter.kv_bytes,
                 )
+                draft_length.learn(step)
+                yield step
                 index += 1
             yield Finish(reason)
         finally:

@@ -6,15 +6,23 @@ This is where the parts meet: prompt, tokenizer, models, decoders, race, trace.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pipeline.costs import Costs
 from pipeline.decoding import Autoregressive, Speculative
-from pipeline.drafters import Drafter, ModelDrafter, PromptLookupDrafter
+from pipeline.draft_length import Auto, DraftLength, Fixed
+from pipeline.drafters import (
+    Drafter,
+    DrafterKind,
+    HybridDrafter,
+    ModelDrafter,
+    PromptLookupDrafter,
+)
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.events import Event, Finish, FinishReason
@@ -69,6 +77,7 @@ class Dolly:
         self._options = {"kv_precision": kv_precision, "lossless": lossless, "threads": threads}
         self._loading = threading.Lock()
         self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
+        self._costs: dict[KVCacheKind, Costs] = {}
         self.models("paged")
 
     @property
@@ -85,8 +94,8 @@ class Dolly:
                 if draft.vocab_size < self.tokenizer.size:
                     remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
                     raise UserError("draft vocabulary", draft.vocab_size, remedy)
-                target.warm()
-                draft.warm()
+                verify, drafting = target.warm(), draft.warm()
+                self._costs[kv_cache] = Costs(drafting[0], verify)
                 self._compiled[kv_cache] = target, draft
             return self._compiled[kv_cache]
 
@@ -131,12 +140,21 @@ class Dolly:
         if name == AUTOREGRESSIVE:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
-        drafter: Drafter = PromptLookupDrafter(end_ids)
-        if request.drafter == "model":
-            draft = draft_model.sequence(self._draft_vocab)
-            drafter = ModelDrafter(draft, target.vocab_size, end_ids)
-        speculative = Speculative(target, drafter, request.draft_length, end_ids)
+        lookup = PromptLookupDrafter(end_ids)
+        model = ModelDrafter(draft_model.sequence(self._draft_vocab), target.vocab_size, end_ids)
+        drafters: dict[DrafterKind, Drafter] = {
+            "model": model,
+            "lookup": lookup,
+            "hybrid": HybridDrafter(lookup, model, self._costs[request.kv_cache]),
+        }
+        drafter = drafters[request.drafter]
+        speculative = Speculative(target, drafter, self._draft_length(request), end_ids)
         return speculative.generate(prompt, request.sampling, budget)
+
+    def _draft_length(self, request: Request) -> Callable[[], DraftLength]:
+        if request.draft_length == "auto":
+            return partial(Auto, self._costs[request.kv_cache])
+        return partial(Fixed, request.draft_length)
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {

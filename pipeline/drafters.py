@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.costs import Costs
 from pipeline.sampling import SamplingParams, draw, probabilities
 from pipeline.speculation import Draft
 
-DrafterKind = Literal["model", "lookup"]
+DrafterKind = Literal["model", "lookup", "hybrid"]
+GoOn = Callable[[float], bool]  # asked after each token, with the confidence in it
 
 
 class CausalLM(Protocol):
@@ -50,9 +53,17 @@ class Drafter(Protocol):
         ...
 
     def propose(
-        self, tokens: Sequence[int], k: int, params: SamplingParams, rng: np.random.Generator
+        self,
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        go_on: GoOn | None = None,
     ) -> Draft:
-        """At most `k` tokens to follow `tokens`, none after an end token."""
+        """At most `k` tokens to follow `tokens`: none after an end token, and none after `go_on`,
+        asked with the confidence in a token, says no. A token asked about is part of the draft,
+        else its distribution would not be the one that it is tested with.
+        """
         ...
 
     def rollback(self, length: int) -> None: ...
@@ -82,7 +93,12 @@ class ModelDrafter:
         self._model.forward(tokens, rows=0)
 
     def propose(
-        self, tokens: Sequence[int], k: int, params: SamplingParams, rng: np.random.Generator
+        self,
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        go_on: GoOn | None = None,
     ) -> Draft:
         drafted: list[int] = []
         probs = np.zeros((k, self._vocab_size), np.float32)
@@ -91,7 +107,7 @@ class ModelDrafter:
             common = self._model.forward(pending, rows=1)[:, : self._vocab_size]
             row[: common.shape[1]] = probabilities(common, params)[0]
             drafted.append(draw(row, rng))
-            if drafted[-1] in self._end_ids:
+            if drafted[-1] in self._end_ids or (go_on and not go_on(_confidence(common[0]))):
                 break
             pending = drafted[-1:]
         return Draft(tuple(drafted), probs[: len(drafted)])
@@ -126,13 +142,18 @@ class PromptLookupDrafter:
         self._read(tokens)
 
     def propose(
-        self, tokens: Sequence[int], k: int, params: SamplingParams, rng: np.random.Generator
+        self,
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        go_on: GoOn | None = None,
     ) -> Draft:
         self._read(tokens[len(self._text) :])
         for size in self._sizes:
             place = self._after.get(tuple(self._text[-size:]))
             if place is not None:
-                return Draft(self._until_end(self._text[place : place + k]))
+                return Draft(self._copied(place, k, size / self._sizes[0], go_on))
         return Draft()
 
     def rollback(self, length: int) -> None:
@@ -150,8 +171,86 @@ class PromptLookupDrafter:
                     self._after[tuple(self._text[-size:])] = len(self._text)
             self._text.append(token)
 
-    def _until_end(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        for place, token in enumerate(tokens, start=1):
-            if token in self._end_ids:
-                return tuple(tokens[:place])
-        return tuple(tokens)
+    def _copied(self, place: int, k: int, confidence: float, go_on: GoOn | None) -> tuple[int, ...]:
+        copied: list[int] = []
+        for token in self._text[place : place + k]:
+            copied.append(token)
+            if token in self._end_ids or (go_on and not go_on(confidence)):
+                break
+        return tuple(copied)
+
+
+class HybridDrafter:
+    """Copies where that is expected to gain more, and lets the model draft elsewhere.
+
+    What is expected is tokens a second of the round: a copy costs nothing to make, the model's
+    token costs `costs.draft`, and how often either passes is counted as the text goes on.
+
+    Args:
+        lookup: who copies.
+        model: who is asked where nothing, or nothing promising, can be copied.
+        costs: of the pair.
+    """
+
+    def __init__(self, lookup: PromptLookupDrafter, model: ModelDrafter, costs: Costs) -> None:
+        self._lookup, self._model, self._costs = lookup, model, costs
+        self._passed: dict[Drafter, float] = {lookup: 1.5, model: 1.5}  # as if two had been tested
+        self._tested: dict[Drafter, float] = {lookup: 2.0, model: 2.0}
+        self._last: tuple[Drafter, int, tuple[int, ...]] | None = None  # who, from where on, what
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._model.kv_bytes
+
+    def __len__(self) -> int:
+        return max(len(self._lookup), len(self._model))
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        self._lookup.prefill(tokens)
+        self._model.prefill(tokens)
+
+    def propose(
+        self,
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        go_on: GoOn | None = None,
+    ) -> Draft:
+        self._learn(tokens)
+        copied = len(self._lookup.propose(tokens, k, params, rng))
+        promising = copied and self._rate(self._lookup, copied, 0.0) >= self._rate(
+            self._model, k, self._costs.draft
+        )
+        chosen: Drafter = self._lookup if promising else self._model
+        draft = chosen.propose(tokens, k, params, rng, go_on)
+        self._last = chosen, len(tokens), draft.tokens
+        return draft
+
+    def rollback(self, length: int) -> None:
+        for drafter in (self._lookup, self._model):
+            drafter.rollback(min(len(drafter), length))
+        if not length:
+            self._last = None
+
+    def _learn(self, tokens: Sequence[int]) -> None:
+        """What the text shows to have become of the last draft."""
+        if self._last is None:
+            return
+        chosen, start, drafted = self._last
+        stands = zip(drafted, tokens[start:], strict=False)
+        passed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], stands))
+        self._passed[chosen] += passed
+        self._tested[chosen] += min(passed + 1, len(drafted))
+
+    def _rate(self, drafter: Drafter, count: int, draft_s: float) -> float:
+        """Tokens a second of a round in which `drafter` drafts `count`."""
+        acceptance = self._passed[drafter] / self._tested[drafter]
+        tokens = sum(acceptance**place for place in range(count + 1))
+        width = min(count, len(self._costs.verify) - 1)
+        return tokens / (count * draft_s + self._costs.verify[width])
+
+
+def _confidence(logits: NDArray[np.float32]) -> float:
+    """The probability of the likeliest token."""
+    return 1 / float(np.exp(logits - logits.max()).sum())

@@ -6,9 +6,11 @@ Knows OpenVINO and token ids; not what they mean, nor how they are chosen.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import openvino as ov
@@ -54,6 +56,7 @@ class OVModel:
         lossless: logits do not depend on how many tokens are run at once. Off, everything is as
             fast as the plugin can make it.
         threads: of inference; 0 leaves it to OpenVINO.
+        properties: further ones for the plugin; they win over what the others imply.
 
     Raises:
         UserError: a file is missing, truncated, or not a GPT-NeoX model.
@@ -66,6 +69,7 @@ class OVModel:
         kv_precision: KVPrecision | None = None,
         lossless: bool = True,
         threads: int = 0,
+        properties: Mapping[str, str | int | bool] | None = None,
     ) -> None:
         self.kv_cache = kv_cache
         config = _read_config(folder)
@@ -80,7 +84,7 @@ class OVModel:
         if kv_cache == "paged":
             paged.prepare(model)
         _select_rows(model, token_axis=0 if kv_cache == "paged" else 1)
-        options: dict[str, str | int] = {
+        options: dict[str, str | int | bool] = {
             "PERFORMANCE_HINT": "LATENCY",
             "KV_CACHE_PRECISION": kv_precision or ("f16" if kv_cache == "paged" else "f32"),
             "INFERENCE_PRECISION_HINT": "f32",
@@ -88,7 +92,7 @@ class OVModel:
         }
         if lossless and kv_cache != "paged":
             options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
-        self._compiled = ov.Core().compile_model(model, "CPU", options)
+        self._compiled = ov.Core().compile_model(model, "CPU", options | dict(properties or {}))
         # What the plugin made of the request, which an IR's own settings may override.
         self.kv_precision: str = self._compiled.get_property("KV_CACHE_PRECISION").get_type_name()
 
@@ -103,12 +107,26 @@ class OVModel:
         vocab_size = min(vocab_size or self.vocab_size, self.vocab_size)
         return OVCausalLM(self, request, _CACHES[self.kv_cache](request), vocab_size)
 
-    def warm(self) -> None:
-        """Runs every token count that decoding uses: each compiles kernels the first time."""
+    def warm(self) -> tuple[float, ...]:
+        """Runs every token count that decoding uses: each compiles kernels the first time.
+
+        Returns:
+            The seconds of a run of 1, 2, … 9 tokens with all their logits, medians of five.
+        """
         sequence = self.sequence()
-        for count in (*range(1, _MOST_DECODED + 1), _PAD_TO, _CHUNK):
+
+        def seconds(count: int) -> float:
+            start = perf_counter()
             sequence.forward([0] * count, rows=min(count, _MOST_DECODED))
+            took = perf_counter() - start
             sequence.rollback(0)
+            return took
+
+        counts = range(1, _MOST_DECODED + 1)
+        for count in (*counts, _PAD_TO, _CHUNK):
+            seconds(count)
+        turns = [[seconds(count) for count in counts] for _ in range(5)]
+        return tuple(statistics.median(times) for times in zip(*turns, strict=True))
 
 
 class OVCausalLM:
@@ -149,6 +167,13 @@ class OVCausalLM:
 
     def rollback(self, length: int) -> None:
         self._cache.rollback(length)
+
+    def operations(self) -> dict[str, float]:
+        """Seconds of the last run by kind of operation; needs the property PERF_COUNT."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for node in self._request.profiling_info:
+            seconds[node.node_type] += node.real_time.total_seconds()
+        return dict(seconds)
 
     def _forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
         """One run."""

@@ -84,7 +84,7 @@ PAIRS = {
             name="dolly-mini",
             title="Dolly mini, 40 M",
             note="A tiny Dolly trained for this page. It answers what it was taught, nearly word "
-            "for word, and makes up the rest.",
+            "for word; asked anything else, it mostly recites another answer.",
             target=_EMBEDDED / "dolly-mini" / "target",
             draft=_EMBEDDED / "dolly-mini" / "draft",
             target_id="dolly-mini-target",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
@@ -29,7 +29,7 @@ class Request:
         top_p: nucleus, in (0, 1]; 1 keeps everything.
         top_k: keep the k likeliest tokens; 0 keeps everything.
         seed: of each lane's own generator.
-        draft_length: K, tokens drafted a round.
+        draft_length: K, tokens drafted a round; "auto" chooses in each round what pays.
         kv_cache: how keys and values are kept.
         drafter: who proposes the tokens.
 
@@ -44,7 +44,7 @@ class Request:
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
-    draft_length: int = 4
+    draft_length: int | Literal["auto"] = 4
     kv_cache: KVCacheKind = "paged"
     drafter: DrafterKind = "model"
 
@@ -57,7 +57,8 @@ class Request:
             raise UserError("top-p", self.top_p, "choose more than 0; temperature 0 is greedy")
         _whole("top-k", self.top_k, 0, 1_000_000)
         _whole("seed", self.seed, 0, MAX_SEED)
-        _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH)
+        if self.draft_length != "auto":
+            _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH, ' or "auto"')
         if self.kv_cache not in get_args(KVCacheKind):
             raise UserError("KV cache", self.kv_cache, f"choose {_either(get_args(KVCacheKind))}")
         if self.drafter not in get_args(DrafterKind):
@@ -72,9 +73,9 @@ class Request:
         return SamplingParams(self.temperature, self.top_k, self.top_p, self.seed)
 
 
-def _whole(field: str, value: object, low: int, high: int) -> None:
+def _whole(field: str, value: object, low: int, high: int, otherwise: str = "") -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UserError(field, value, f"choose a whole number from {low} to {high:,}")
+        raise UserError(field, value, f"choose a whole number from {low} to {high:,}{otherwise}")
 
 
 def _real(field: str, value: object, low: float, high: float, note: str) -> None:

@@ -100,6 +100,11 @@ class Lane:
         return sum(step.accepted for step in self.steps)
 
     @property
+    def undrafted(self) -> int:
+        """Rounds in which nothing was drafted."""
+        return sum(not step.drafted for step in self.steps)
+
+    @property
     def acceptance_rate(self) -> float | None:
         """Accepted / tested."""
         return self.accepted / self.tested if self.tested else None

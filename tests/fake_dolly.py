@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.dolly import Run
+from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.events import Event
 from pipeline.pairs import Chip, Pair
@@ -60,7 +62,9 @@ class FakeDolly:
         target = FakeLM(len(self.texts), seed=0)
         draft = FakeLM(len(self.texts), seed=1, like=target, likeness=0.8)
         drafter = ModelDrafter(draft, target.vocab_size, self.end_ids)
-        speculative = Speculative(target, drafter, request.draft_length, self.end_ids)
+        speculative = Speculative(
+            target, drafter, partial(Fixed, request.draft_length), self.end_ids
+        )
         autoregressive = Autoregressive(FakeLM(len(self.texts), seed=0), self.end_ids)
         lanes = {
             name: self._paused(lane.generate(PROMPT, request.sampling, request.max_new_tokens))

@@ -1,6 +1,7 @@
 """Speculation changes time, never the text or its distribution."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.decoding import Autoregressive, Speculative
+from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.sampling import SamplingParams, probabilities
@@ -24,7 +26,9 @@ def models(seed=0, vocab=7, likeness=0.7, sharpness=1.5):
 
 
 def speculative(target, draft, k, ends=frozenset()):
-    return Speculative(target, ModelDrafter(draft, target.vocab_size, ends), k, ends)
+    return Speculative(
+        target, ModelDrafter(draft, target.vocab_size, ends), partial(Fixed, k), ends
+    )
 
 
 def tokens(events):

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.decoding import Speculative
 from pipeline.dolly import Dolly
+from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.errors import UserError
 from pipeline.events import FinishReason, Step
@@ -74,14 +75,23 @@ def test_greedy_speculative_equals_autoregressive(kind, k):
         assert tuple(t.id for t in lane.tokens) == autoregressive(kind, prompt, count), prompt
 
 
-@pytest.mark.parametrize("k", [1, 8])
-def test_copies_from_the_prompt_change_time_only(k):
-    """The lookup drafter, given an answer to copy from; some of what it copies is accepted."""
+def test_a_draft_length_that_chooses_itself_changes_time_only():
+    for prompt in PROMPTS[::3]:
+        trace = answer(instruction=prompt, draft_length="auto", max_new_tokens=60)
+        assert trace.identical, prompt
+        assert Trace.from_json(trace.to_json()).request["draft_length"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("drafter", "k"), [("lookup", 1), ("lookup", 8), ("lookup", "auto"), ("hybrid", "auto")]
+)
+def test_copies_from_the_prompt_change_time_only(drafter, k):
+    """Given an answer to copy from; some of what is copied is accepted."""
     accepted = 0
     for prompt in PROMPTS[:10]:
         wanted = {"instruction": prompt, "max_new_tokens": 40}
         told = answer(mode="autoregressive", **wanted).lanes["autoregressive"].text
-        lanes = answer(context=told, drafter="lookup", draft_length=k, **wanted).lanes
+        lanes = answer(context=told, drafter=drafter, draft_length=k, **wanted).lanes
         slow, fast = lanes["autoregressive"], lanes["speculative"]
         assert [t.id for t in fast.tokens] == [t.id for t in slow.tokens], prompt
         accepted += fast.accepted
@@ -99,7 +109,9 @@ def test_the_first_tokens_of_the_real_pair_follow_the_target():
         second = next_probs(target, [*prompt, a])
         joint |= {(a, b): float(first[a] * second[b]) for b in np.flatnonzero(second).tolist()}
     target.rollback(0)
-    decoder = Speculative(target, ModelDrafter(draft, vocab, frozenset()), 2, frozenset())
+    decoder = Speculative(
+        target, ModelDrafter(draft, vocab, frozenset()), partial(Fixed, 2), frozenset()
+    )
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(3000):
         events = decoder.generate(prompt, SamplingParams(1.5, top_k=6, seed=seed), 2)

@@ -1,16 +1,20 @@
 """A drafter proposes what it should, and whatever it proposes the text stays the target's."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.costs import Costs
 from pipeline.decoding import Autoregressive, Speculative
-from pipeline.drafters import PromptLookupDrafter
+from pipeline.draft_length import Fixed
+from pipeline.drafters import HybridDrafter, ModelDrafter, PromptLookupDrafter
 from pipeline.events import Step
 from pipeline.sampling import SamplingParams, probabilities
+from pipeline.speculation import Draft
 from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
 
@@ -67,6 +71,18 @@ def test_a_proposal_depends_on_the_text_only(text, k, detours):
         drafter.rollback(len(text) + 1)
 
 
+def lookup(target, ends, **sizes):
+    return PromptLookupDrafter(ends, **sizes)
+
+
+def hybrid(target, ends, draft_s=0.2, **sizes):
+    draft = FakeLM(target.vocab_size, 9, like=target, likeness=0.5)
+    model = ModelDrafter(draft, target.vocab_size, ends)
+    costs = Costs(draft_s, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8))
+    return HybridDrafter(PromptLookupDrafter(ends, **sizes), model, costs)
+
+
+@pytest.mark.parametrize("make", [lookup, hybrid])
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -74,24 +90,49 @@ def test_a_proposal_depends_on_the_text_only(text, k, detours):
     ends=st.frozensets(st.integers(0, 3), max_size=1),
     prompt=st.lists(st.integers(0, 3), min_size=1, max_size=20),
 )
-def test_greedy_text_is_the_autoregressive_text(seed, k, ends, prompt):
+def test_greedy_text_is_the_autoregressive_text(make, seed, k, ends, prompt):
     target = FakeLM(4, seed)
     slow = tokens(Autoregressive(target, ends).generate(prompt, GREEDY, 30))
-    decoder = Speculative(target, PromptLookupDrafter(ends), k, ends)
-    fast = list(decoder.generate(prompt, GREEDY, 30))
-    assert tokens(fast) == slow
+    decoder = Speculative(target, make(target, ends), partial(Fixed, k), ends)
+    assert tokens(decoder.generate(prompt, GREEDY, 30)) == slow
+    assert tokens(decoder.generate(prompt, GREEDY, 30)) == slow  # nothing is left over
 
 
-def test_sampled_text_follows_the_target():
+def test_the_hybrid_copies_what_can_be_copied_and_drafts_the_rest():
+    """A text that repeats itself, then one that never does."""
+    drafter = hybrid(FakeLM(50, 1), frozenset())
+    cycle = [1, 2, 3, 4, 5] * 4
+    assert drafter.propose(cycle, 4, GREEDY, RNG) == Draft((1, 2, 3, 4), None)
+    drafter.rollback(0)
+    fresh = drafter.propose(list(range(10, 30)), 4, GREEDY, RNG)
+    assert len(fresh) == 4
+    assert fresh.probs is not None
+
+
+def test_the_hybrid_stops_copying_what_never_passes():
+    """Copies are always offered and never right; what the model drafts always is."""
+    drafter = hybrid(FakeLM(50, 1), frozenset())
+    text, by_model = [1, 2, 3] * 3, []
+    for new in range(10, 22):
+        draft = drafter.propose(text, 1, GREEDY, RNG)
+        by_model.append(draft.probs is not None)
+        drafter.rollback(min(len(drafter), len(text) - 1))
+        text = [*text, *(draft.tokens if by_model[-1] else [new]), 1, 2, 3]
+    assert not by_model[0]
+    assert all(by_model[-6:])
+
+
+@pytest.mark.parametrize("make", [lookup, hybrid])
+def test_sampled_text_follows_the_target(make):
     """The joint distribution of three tokens after a prompt that always offers a copy."""
     target = FakeLM(3, 5, sharpness=0.7)
     prompt, params = [1, 2, 0, 1, 1, 2, 2, 1, 2], SamplingParams(1.0)
     counts: Counter[tuple[int, ...]] = Counter()
     accepted = 0
     for seed in range(6000):
-        drafter = PromptLookupDrafter(frozenset(), shortest=1)
+        drafter = make(target, frozenset(), shortest=1)
         events = list(
-            Speculative(target, drafter, 3, frozenset()).generate(
+            Speculative(target, drafter, partial(Fixed, 3), frozenset()).generate(
                 prompt, SamplingParams(1.0, seed=seed), 3
             )
         )

@@ -27,14 +27,20 @@ def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     assert "speedup" not in capsys.readouterr().out
 
 
+def test_a_drafter_that_finds_nothing_to_propose_is_not_silent(capsys):
+    command = ["Why is the sky blue?", "--drafter", "lookup", "--draft-length", "auto"]
+    assert main([*command, "--max-new-tokens", "8"]) == 0
+    assert "nothing drafted in " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
         ([], "instruction"),
         (["Why?", "--mode", "both"], "--mode"),
-        (["Why?", "--draft-length", "x"], "--draft-length"),
         (["Why?", "--draft-length", "0"], "draft length: 0"),
         (["Why?", "--draft-length", "9"], "draft length: 9"),
+        (["Why?", "--draft-length", "some"], "draft length: “some”"),
         (["Why?", "--max-new-tokens", "0"], "new tokens: 0"),
         (["Why?", "--temperature", "-1"], "temperature: -1"),
         (["Why?", "--temperature", "nan"], "temperature: nan"),

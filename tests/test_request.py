@@ -43,6 +43,7 @@ def test_a_value_out_of_range_is_named_with_its_remedy(field, value, name):
 
 def test_the_edges_of_every_range_are_allowed():
     Request("Why?", draft_length=1, max_new_tokens=1, temperature=0, top_p=1, top_k=0, seed=0)
+    Request("Why?", draft_length="auto")
     Request("Why?", draft_length=8, temperature=5.0, top_p=0.01, seed=2**32 - 1)
 
 

@@ -13,6 +13,7 @@ from pipeline.request import MAX_DRAFT_LENGTH, Request
 _DRAFTERS = [
     ("the draft model", "model"),
     ("lookup: copies what the text said before", "lookup"),
+    ("hybrid: whichever promises more", "hybrid"),
 ]
 _KV_CACHES = [
     ("paged: rolls back at no cost", "paged"),
@@ -81,11 +82,9 @@ def _number(value: Any) -> Any:
 
 def _settings() -> dict[str, Any]:
     with gr.Row():
-        draft_length = gr.Slider(
-            1,
-            MAX_DRAFT_LENGTH,
-            _DEFAULT["draft_length"],
-            step=1,
+        draft_length = gr.Dropdown(
+            [("auto: what pays", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
+            value=_DEFAULT["draft_length"],
             label="Draft length K",
             info="tokens drafted per target run",
         )

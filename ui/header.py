@@ -22,7 +22,7 @@ class Status:
 
     state: str
     line: str
-    draft_length: int = _DEFAULT
+    draft_length: int | str = _DEFAULT
 
 
 def header_fields(pair: Pair, loading: Future[Dolly], status: Status | None = None) -> str:

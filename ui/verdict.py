@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.trace import Trace
+from pipeline.trace import Lane, Trace
 
 _EVEN = 0.05  # speedups this close to 1 are no difference
 
@@ -22,7 +22,7 @@ def verdict(trace: Trace) -> dict[str, str]:
         "headline_label": f"per decoded token, {when}",
         "rates": f"{_rate(slow.tokens_per_second)} → {_rate(fast.tokens_per_second)}",
         "acceptance": "–" if acceptance is None else f"{100 * acceptance:.0f} %",
-        "counts": f"of tested drafts accepted ({fast.accepted} of {fast.tested})",
+        "counts": _counts(fast),
         "per_run": "–" if fast.block_efficiency is None else f"{fast.block_efficiency:.1f}",
         "mark": mark,
         "same": strong,
@@ -47,6 +47,14 @@ def _headline(speedup: float | None) -> tuple[str, str]:
     if speedup < 1 - _EVEN:
         return "loss", f"{speedup:.1f}× — speculation loses here"
     return "even", "1.0× — no difference here"
+
+
+def _counts(lane: Lane) -> str:
+    """What the acceptance rests on. The last token of a budget is never drafted for: no news."""
+    counts = f"of tested drafts accepted ({lane.accepted} of {lane.tested})"
+    if lane.undrafted > 1:
+        counts += f"; {lane.undrafted} of {len(lane.steps)} rounds drafted nothing"
+    return counts
 
 
 def _sameness(trace: Trace) -> tuple[str, str, str]:

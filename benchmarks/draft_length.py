@@ -1,0 +1,106 @@
+"""Does the draft length that chooses itself choose well?
+
+    python -m benchmarks.draft_length [--repeats 5]
+
+Each prompt is answered autoregressively, with every fixed draft length, and with "auto", in an
+order that turns with each repeat. The regret is what "auto" takes over the best fixed length of
+that kind of prompt, found afterwards; zero tokens drafted is a fixed length too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from typing import Any, get_args
+
+from benchmarks.prompts import KINDS
+from benchmarks.report import json_line, table
+from pipeline.dolly import Dolly, Mode
+from pipeline.drafters import DrafterKind
+from pipeline.errors import UserError
+from pipeline.pairs import DEFAULT_PAIR
+from pipeline.request import MAX_DRAFT_LENGTH, Request
+
+_AUTO = "auto"
+_LENGTHS = (0, *range(1, MAX_DRAFT_LENGTH + 1), _AUTO)
+
+
+def milliseconds(
+    dolly: Dolly, prompt: tuple[str, str], length: int | str, settings: dict[str, Any]
+) -> float:
+    """A token's, decoding only."""
+    mode: Mode = "speculative" if length else "autoregressive"
+    wanted = settings | ({"draft_length": length} if length else {})
+    run = dolly.start(Request(*prompt, **wanted), mode)
+    for _ in run:
+        pass
+    (lane,) = run.trace().lanes.values()
+    return 1e3 * (lane.seconds_per_token or 0)
+
+
+def measure(dolly: Dolly, kind: str, repeats: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Every length on every prompt of a kind: a median of each prompt's repeats, then the mean."""
+    samples: dict[str, list[list[float]]] = {str(k): [[] for _ in KINDS[kind]] for k in _LENGTHS}
+    for turn in range(repeats):
+        for length in (*_LENGTHS[turn % len(_LENGTHS) :], *_LENGTHS[: turn % len(_LENGTHS)]):
+            for place, prompt in enumerate(KINDS[kind]):
+                samples[str(length)][place].append(milliseconds(dolly, prompt, length, settings))
+    taken = {
+        length: statistics.mean(statistics.median(times) for times in prompts)
+        for length, prompts in samples.items()
+    }
+    best = min((str(k) for k in _LENGTHS if k != _AUTO), key=taken.__getitem__)
+    return {
+        "kind": kind,
+        "ms_per_token": taken,
+        "best": best,
+        "regret": taken[_AUTO] / taken[best] - 1,
+        "over_autoregression": taken["0"] / taken[_AUTO],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pair", default=DEFAULT_PAIR)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--drafter", choices=get_args(DrafterKind), default="model")
+    options = parser.parse_args()
+    settings = {
+        "max_new_tokens": options.max_new_tokens,
+        "temperature": options.temperature,
+        "drafter": options.drafter,
+    }
+    try:
+        dolly = Dolly(options.pair)
+        results = [measure(dolly, kind, options.repeats, settings) for kind in KINDS]
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    table(
+        ("ms a token", *_LENGTHS, "best", "regret", "× AR"),
+        [
+            [
+                row["kind"],
+                *(f"{ms:.2f}" for ms in row["ms_per_token"].values()),
+                row["best"],
+                f"{row['regret']:+.1%}",
+                f"{row['over_autoregression']:.2f}",
+            ]
+            for row in results
+        ],
+    )
+    json_line(
+        "draft_length",
+        pair=dolly.describe(),
+        repeats=options.repeats,
+        **settings,
+        results=results,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Every engine that runs such a pair, behind one function: a prompt in, N tokens out, greedily.
+
+An engine imports what it needs when it is made. Those of others come from
+`benchmarks/requirements.txt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+DRAFT_LENGTH = 4
+OURS, OURS_SPECULATIVE = "this project", "this project, speculative"
+
+OnTokens = Callable[[int], None]  # told how many tokens there are
+Answer = Callable[[list[int], int, OnTokens], list[int]]  # prompt, N, ... -> N new tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """One pair in both forms. The transformers folders are None where there are none."""
+
+    target: Path
+    draft: Path
+    target_torch: Path | None = None
+    draft_torch: Path | None = None
+
+
+def ours(models: Models, speculative: bool, lossless: bool = True) -> Answer:
+    from pipeline.decoding import Autoregressive, Speculative
+    from pipeline.draft_length import Fixed
+    from pipeline.drafters import ModelDrafter
+    from pipeline.events import Step
+    from pipeline.openvino_lm import OVModel
+    from pipeline.sampling import SamplingParams
+
+    model = OVModel(models.target, lossless=lossless)
+    model.warm()
+    target = model.sequence()
+    decoder: Autoregressive | Speculative = Autoregressive(target, frozenset())
+    if speculative:
+        small = OVModel(models.draft, lossless=lossless)
+        small.warm()
+        drafter = ModelDrafter(small.sequence(), target.vocab_size, frozenset())
+        decoder = Speculative(target, drafter, partial(Fixed, DRAFT_LENGTH), frozenset())
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        made: list[int] = []
+        for event in decoder.generate(prompt, SamplingParams(), count):
+            if isinstance(event, Step):
+                made += event.tokens
+                on_tokens(len(made))
+        return made
+
+    return answer
+
+
+def genai(models: Models, kind: str) -> Answer:
+    import numpy as np
+    import openvino as ov
+    import openvino_genai
+
+    options: dict[str, Any] = {}
+    config = openvino_genai.GenerationConfig()
+    config.ignore_eos, config.do_sample = True, False
+    if kind == "draft":
+        options["draft_model"] = openvino_genai.draft_model(str(models.draft), "CPU")
+        config.num_assistant_tokens = DRAFT_LENGTH
+    if kind == "lookup":
+        options["prompt_lookup"] = True
+        config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, 4
+    pipe = openvino_genai.LLMPipeline(_with_tokenizer(models.target), "CPU", **options)
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        made: list[int] = []
+
+        class Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]
+            def write(self, tokens: int | list[int]) -> Any:
+                made.extend([tokens] if isinstance(tokens, int) else tokens)
+                on_tokens(len(made))
+                return openvino_genai.StreamingStatus.RUNNING
+
+            def end(self) -> None:
+                pass
+
+        config.max_new_tokens = count
+        ids = np.array([prompt], np.int64)
+        inputs = openvino_genai.TokenizedInputs(ov.Tensor(ids), ov.Tensor(np.ones_like(ids)))
+        result = pipe.generate(inputs, config, Streamer())
+        return list(result.tokens[0])
+
+    return answer
+
+
+def _with_tokenizer(folder: Path) -> str:
+    """The IR beside a tokenizer as GenAI wants one: an IR too, of the same tokenizer."""
+    import tempfile
+
+    import openvino as ov
+    from openvino_tokenizers import convert_tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    made = Path(tempfile.mkdtemp())
+    for file in folder.iterdir():
+        (made / file.name).symlink_to(file.resolve())
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    for model, name in zip(
+        convert_tokenizer(fast, with_detokenizer=True),
+        ("openvino_tokenizer.xml", "openvino_detokenizer.xml"),
+        strict=True,
+    ):
+        ov.save_model(model, made / name)
+    return str(made)
+
+
+def transformers(models: Models, kind: str) -> Answer:
+    import torch
+    from transformers import GenerationConfig, GPTNeoXForCausalLM
+    from transformers.generation.streamers import BaseStreamer
+
+    if kind.startswith("optimum"):
+        from optimum.intel import OVModelForCausalLM
+
+        load, folders = OVModelForCausalLM.from_pretrained, (models.target, models.draft)
+    else:
+        assert models.target_torch is not None
+        assert models.draft_torch is not None
+        load, folders = (
+            GPTNeoXForCausalLM.from_pretrained,
+            (models.target_torch, models.draft_torch),
+        )
+    target = load(folders[0])
+    assisted = {}
+    if kind.endswith("assisted"):
+        assisted["assistant_model"] = load(folders[1])
+        assisted["assistant_model"].generation_config.num_assistant_tokens = DRAFT_LENGTH
+        schedule = "constant"
+        assisted["assistant_model"].generation_config.num_assistant_tokens_schedule = schedule
+    elif kind.endswith("lookup"):
+        assisted["prompt_lookup_num_tokens"] = DRAFT_LENGTH
+
+    class Counter(BaseStreamer):  # type: ignore[misc]
+        """Told of the prompt first, then of new tokens."""
+
+        def __init__(self, on_tokens: OnTokens) -> None:
+            self._count, self._on_tokens = -1, on_tokens
+
+        def put(self, value: torch.Tensor) -> None:
+            self._count += 1 if self._count < 0 else value.numel()
+            if self._count > 0:
+                self._on_tokens(self._count)
+
+        def end(self) -> None:
+            pass
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        config = GenerationConfig(
+            max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0
+        )
+        ids = torch.tensor([prompt])
+        with torch.inference_mode():
+            out = target.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=config,
+                streamer=None if assisted else Counter(on_tokens),
+                **assisted,
+            )
+        made: list[int] = out[0, len(prompt) :].tolist()
+        return made
+
+    return answer
+
+
+def notebook(models: Models) -> Answer:
+    from benchmarks.notebook import StatefulModel, speculate
+
+    target, draft = StatefulModel(models.target), StatefulModel(models.draft)
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        return speculate(target, draft, prompt, count, DRAFT_LENGTH, on_tokens)
+
+    return answer
+
+
+ENGINES: dict[str, Callable[[Models], Answer]] = {
+    OURS: partial(ours, speculative=False),
+    "this project, fastest": partial(ours, speculative=False, lossless=False),
+    OURS_SPECULATIVE: partial(ours, speculative=True),
+    "OpenVINO GenAI": partial(genai, kind="plain"),
+    "OpenVINO GenAI, speculative": partial(genai, kind="draft"),
+    "OpenVINO GenAI, prompt lookup": partial(genai, kind="lookup"),
+    "optimum-intel": partial(transformers, kind="optimum"),
+    "optimum-intel, assisted": partial(transformers, kind="optimum, assisted"),
+    "transformers": partial(transformers, kind="torch"),
+    "transformers, assisted": partial(transformers, kind="torch, assisted"),
+    "notebook 2024": notebook,
+}

@@ -1,0 +1,80 @@
+"""The paper's table beside ours: seconds for N new tokens, autoregressively and speculatively.
+
+    python -m benchmarks.paper [--target DIR --draft DIR] [--repeats 5]
+
+The paper (arXiv 2311.04951) ran Dolly v2 12B with 3B as its draft on a server. The seconds of two
+machines and two pairs cannot be compared; the ratios can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
+from benchmarks.prompts import KINDS
+from benchmarks.report import json_line, table
+from pipeline.errors import UserError
+from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.prompt import format_prompt
+from pipeline.tokenizer import Tokenizer
+
+PAPER = {40: (19.87, 13.61), 100: (44.25, 26.97)}  # N: autoregressive, speculative seconds
+
+
+def seconds(answer: Answer, prompt: list[int], count: int) -> float:
+    """From the prompt's first token to the answer's last."""
+    start = perf_counter()
+    answer(prompt, count, lambda made: None)
+    return perf_counter() - start
+
+
+def main() -> int:
+    pair = PAIRS[DEFAULT_PAIR]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", type=Path, default=pair.target)
+    parser.add_argument("--draft", type=Path, default=pair.draft)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    models = Models(options.target, options.draft)
+    try:
+        tokenizer = Tokenizer(models.target)
+        answers = [ours(models, speculative) for speculative in (False, True)]
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    prompts = [
+        tokenizer.encode(format_prompt(*prompt)) for kind in KINDS.values() for prompt in kind
+    ]
+
+    rows, results = [], []
+    for count, paper in PAPER.items():
+        taken: list[list[float]] = [[], []]
+        for turn in range(options.repeats):
+            for prompt in prompts:
+                for place in (0, 1) if turn % 2 else (1, 0):
+                    taken[place].append(seconds(answers[place], prompt, count))
+        slow, fast = (statistics.mean(times) for times in taken)
+        ratios = [a / b for a, b in zip(*taken, strict=True)]
+        results.append(
+            {
+                "new_tokens": count,
+                "autoregressive_s": slow,
+                "speculative_s": fast,
+                "speedup": slow / fast,
+                "median_speedup": statistics.median(ratios),
+                "paper": {"autoregressive_s": paper[0], "speculative_s": paper[1]},
+            }
+        )
+        rows.append([count, *paper, f"{paper[0] / paper[1]:.2f}×", f"{slow:.3f}", f"{fast:.3f}"])
+        rows[-1].append(f"{slow / fast:.2f}×")
+    table(("N", "paper AR s", "paper spec. s", "ratio", "our AR s", "our spec. s", "ratio"), rows)
+    json_line("paper", draft_length=DRAFT_LENGTH, pair=options.target.name, results=results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

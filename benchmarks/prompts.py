@@ -1,0 +1,54 @@
+"""Prompts by kind, for every benchmark that compares times: what people ask such a model for."""
+
+from __future__ import annotations
+
+_BRIDGE = (
+    "The Forth Bridge is a cantilever railway bridge across the Firth of Forth in the east of "
+    "Scotland, nine miles west of central Edinburgh. Building began in 1882 and it was opened on "
+    "4 March 1890. It spans the firth between the villages of South Queensferry and North "
+    "Queensferry and has a total length of 2,467 metres."
+)
+_BEES = (
+    "Honey bees live in colonies of up to sixty thousand. Workers gather nectar and pollen from "
+    "flowers, and in doing so carry pollen from one flower to the next. About a third of what "
+    "people eat depends on plants that insects pollinate. In winter the colony huddles around "
+    "its queen and lives on the honey that it stored in summer."
+)
+_LETTER = (
+    "Dear Mr Brown, the heating in my flat has not worked since Monday. Please send somebody to "
+    "repair it before the weekend. I am at home every day after four in the afternoon."
+)
+
+# (instruction, context) of each
+KINDS: dict[str, tuple[tuple[str, str], ...]] = {
+    "open question": (
+        ("Why is the sky blue?", ""),
+        ("What is a dam?", ""),
+        ("How do vaccines work?", ""),
+    ),
+    "list": (
+        ("Give me a bulleted list of 5 hobbies I should try.", ""),
+        ("Name ten animals that live in the sea.", ""),
+        ("List the steps to bake bread.", ""),
+    ),
+    "story": (
+        ("Write a short poem about spring", ""),
+        ("Write a short story about a dog who finds a map.", ""),
+        ("Tell a bedtime story about the moon.", ""),
+    ),
+    "answer from a context": (
+        ("When was the bridge opened, and how long is it?", _BRIDGE),
+        ("Where do bees get their food in winter?", _BEES),
+        ("When is the writer at home?", _LETTER),
+    ),
+    "summary": (
+        ("Summarise this in two sentences.", _BRIDGE),
+        ("Summarise this in two sentences.", _BEES),
+        ("Summarise this letter.", _LETTER),
+    ),
+    "rewrite": (
+        ("Rewrite this with metres as feet.", _BRIDGE),
+        ("Rewrite this about bumble bees.", _BEES),
+        ("Rewrite this letter to Mrs Green.", _LETTER),
+    ),
+}

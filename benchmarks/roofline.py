@@ -1,0 +1,141 @@
+"""How near is a token's time to what the memory allows?
+
+    python -m benchmarks.roofline [--repeats 40] [--shapes 20M 60M 160M 410M]
+
+An autoregressive step must read every weight once, and the cache. That many bytes over the memory
+bandwidth measured here, by a triad as in STREAM (McCalpin 1995), is the least it can take. Beside
+it: what it took, and where the rest went. Shapes have random weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import json_line, table
+from benchmarks.shapes import SHAPES, Shape, model_folder
+from pipeline.convert import Weights
+from pipeline.environment import environment
+from pipeline.errors import UserError
+from pipeline.openvino_lm import OVCausalLM, OVModel
+from pipeline.pairs import DEFAULT_PAIR, PAIRS
+
+CONTEXT = 128
+_TOKEN = 17  # any; what it costs does not depend on which it is
+_TRIAD_FLOATS = 1 << 24  # a thread's array: 64 MB, far beyond any cache
+_PRECISIONS: tuple[Weights, ...] = ("int8", "int4")
+_SHOWN = ("FullyConnected", "PagedAttention")  # kinds of operations with a column of their own
+
+
+def bandwidth(threads: int, repeats: int) -> float:
+    """Bytes a second of a = b + s·c over arrays too large for any cache, on `threads` threads."""
+    arrays = [tuple(np.ones(_TRIAD_FLOATS, np.float32) for _ in range(3)) for _ in range(threads)]
+
+    def triad(abc: tuple[np.ndarray, ...]) -> None:
+        a, b, c = abc
+        np.multiply(c, np.float32(0.5), out=a)  # reads c, writes a
+        np.add(a, b, out=a)  # reads a and b, writes a
+
+    times = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(repeats):
+            start = perf_counter()
+            list(pool.map(triad, arrays))
+            times.append(perf_counter() - start)
+    return 5 * 4 * _TRIAD_FLOATS * threads / statistics.median(times)
+
+
+def measure(shape: Shape, folder: Path, repeats: int) -> dict[str, Any]:
+    """What a step reads and takes, what a run of five takes, and what each kind of operation."""
+    model, watched = OVModel(folder), OVModel(folder, properties={"PERF_COUNT": True})
+    sequence, watched_sequence = filled(model), filled(watched)
+    ones, fives = [], []
+    operations: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        ones.append(timed(sequence, 1))
+        fives.append(timed(sequence, 5))
+        timed(watched_sequence, 1)
+        for kind, seconds in watched_sequence.operations().items():
+            operations.setdefault(kind, []).append(1e3 * seconds)
+    embedding = shape.vocabulary * shape.hidden  # a byte each, of which one row is read
+    return {
+        "shape": shape.name,
+        "parameters": model.parameters,
+        "weights": model.weights,
+        "bytes": model.weight_bytes - embedding + sequence.kv_bytes,
+        "step_ms": statistics.median(ones),
+        "five_ms": statistics.median(fives),
+        "operations_ms": {kind: statistics.median(times) for kind, times in operations.items()},
+    }
+
+
+def filled(model: OVModel) -> OVCausalLM:
+    model.warm()
+    sequence = model.sequence()
+    sequence.forward([_TOKEN] * CONTEXT, rows=0)
+    return sequence
+
+
+def timed(sequence: OVCausalLM, tokens: int) -> float:
+    """Milliseconds of a run that is forgotten again."""
+    start = perf_counter()
+    sequence.forward([_TOKEN] * tokens, rows=tokens)
+    took = perf_counter() - start
+    sequence.rollback(CONTEXT)
+    return 1e3 * took
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--repeats", type=int, default=40)
+    options = parser.parse_args()
+    threads = int(environment()["threads"])
+    rate = bandwidth(threads, options.repeats)
+    print(f"memory: {rate / 1e9:.1f} GB/s, triad on {threads} threads\n")
+    tokenizer = PAIRS[DEFAULT_PAIR].target / "tokenizer.json"
+    try:
+        results = [
+            measure(shape, model_folder(shape, weights, tokenizer), options.repeats)
+            for shape in map(SHAPES.__getitem__, options.shapes)
+            for weights in _PRECISIONS
+        ]
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+    rows = []
+    for result in results:
+        least = 1e3 * result["bytes"] / rate
+        operations = result["operations_ms"]
+        others = sum(operations.values()) - sum(operations.get(kind, 0.0) for kind in _SHOWN)
+        rows.append(
+            [
+                f"{result['shape']} {result['weights']}",
+                f"{result['bytes'] / 1e6:.0f}",
+                f"{least:.2f}",
+                f"{result['step_ms']:.2f}",
+                f"{least / result['step_ms']:.0%}",
+                f"{result['five_ms'] / result['step_ms']:.2f}",
+                *(f"{operations.get(kind, 0.0):.2f}" for kind in _SHOWN),
+                f"{others:.2f}",
+                f"{result['step_ms'] - sum(operations.values()):.2f}",
+            ]
+        )
+    table(
+        ("model", "MB", "least ms", "step ms", "of limit", "× for 5", *_SHOWN, "others", "outside"),
+        rows,
+    )
+    json_line("roofline", context=CONTEXT, bytes_per_second=rate, results=results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""What a pair's runs take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured when a pair is warmed.
+
+    Attributes:
+        draft: seconds of drafting one token.
+        verify: seconds of a target run of 1, 2, … tokens; the first is an autoregressive step.
+    """
+
+    draft: float
+    verify: Sequence[float]
