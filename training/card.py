@@ -154,14 +154,18 @@ def _joined(rows: Sequence[dict[str, str]]) -> list[tuple[float, float]]:
 
 
 def _target(figures: dict[str, Any], profile: Profile) -> str:
-    missed = "\n".join(
+    missed = [
         f"- {name}: {value:.3g}, meant {goal:g}."
         for name, value, goal, reached in goals(figures)
         if not reached
-    )
-    lower = figures["target"]["int8"]["bits_per_byte"] < figures["ngram_bits_per_byte"]
-    if not lower:
-        missed += "\n- Bits per byte on held-out records are not below the 5-gram model's."
+    ]
+    bits, floor = figures["target"]["int8"]["bits_per_byte"], figures["ngram_bits_per_byte"]
+    if bits >= floor:
+        missed.append(
+            f"- Bits per byte on held-out records: {bits:.3f}, meant to be clearly below the "
+            f"5-gram model's {floor:.3f}."
+        )
+    missed_lines = "\n".join(missed)
     return f"""\
 # Dolly mini, target
 
@@ -185,11 +189,12 @@ On {figures["environment"]["cpu"]}, {figures["environment"]["cores"]} cores, Ope
 
 ## Not reached
 
-{missed or "Everything was."}
+{missed_lines}
+- Answers to the point: four fifths of the held-out instructions were to get one, in good English.
+  It has one by luck only. It mostly gives another question's answer, and where it mixes two of
+  them, garble that no draft can guess. Read them below.
 
-What is short of the goal is so because two CPU cores and an hour teach a model a few hundred
-answers, not a language: away from them the target's text is arbitrary, and the draft, however long
-it learns, can only guess at it.
+That is what two CPU cores and two hours can teach a model: a few hundred answers, not a language.
 
 The first phase of training read 11 records more, chosen by an earlier version of `corpus.py`:
 second answers to a question, and answers to questions that a held-out record asks in the same
