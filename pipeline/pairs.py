@@ -50,7 +50,6 @@ _MINI_CHIPS = (
     Chip("What is a dam?", "What is a dam?"),
     Chip("How many planets?", "How many planets are there?"),
     Chip("Not among its lessons", "What should I pack for a weekend in the mountains?"),
-    Chip("Where speculation loses", "Which is more important, nature or nurture?"),
 )
 _DOLLY_CHIPS = (
     Chip("Why is the sky blue?", "Explain why the sky is blue"),
