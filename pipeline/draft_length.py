@@ -55,9 +55,9 @@ class Fixed:
 class Auto:
     """As many tokens as pay at the present rate, and none where speculation loses.
 
-    Another token is drafted while what it can be expected to add is more than what the time it
-    takes would yield at the rate reached so far. How often a token passes is estimated for each
-    level of the drafter's confidence in it, from what passed before.
+    Another token is drafted while what it, or more of them, can be expected to add is more than
+    what the time they take would yield at the rate reached so far. How often a token passes is
+    estimated for each level of the drafter's confidence in it, from what passed before.
 
     What can be lost is a matter of credit, counted in autoregressive steps: a round earns what it
     saved, or pays what it lost, and a round without a draft earns `_STAKE`. No draft is longer than
@@ -90,9 +90,12 @@ class Auto:
         drafted = len(self._bins)
         if drafted == len(self._verify_s) - 1 or not self._affords(drafted + 1):
             return False
+        # All longer drafts, not the next token alone: verification gets dearer in steps.
         rate = max(self._tokens / self._seconds, 1 / self._verify_s[0])
-        costs = self._draft_s + self._verify_s[drafted + 1] - self._verify_s[drafted]
-        return bool(self._reach * self._acceptance() > rate * costs)
+        more = np.arange(1, len(self._verify_s) - drafted)
+        gains = self._reach * np.cumsum(self._acceptance() ** more)
+        costs = more * self._draft_s + self._verify_s[drafted + more] - self._verify_s[drafted]
+        return bool((gains > rate * costs).any())
 
     def learn(self, step: Step) -> None:
         drafted, usual = len(step.drafted), self._verify_s[0]

@@ -76,6 +76,12 @@ def test_a_useless_draft_costs_next_to_nothing(draft, chance):
     assert np.mean(seconds) < 100 / 0.97
 
 
+def test_a_step_in_the_cost_of_verifying_is_no_wall():
+    """Two tokens in one run are cheap here, and three as dear as nine: as measured on a CPU."""
+    costs = Costs(0.15, (1.0, 1.0, *[1.5] * 7))
+    assert mean(lambda: Auto(costs), costs, [0.95]) < 1.05 * mean(lambda: Fixed(8), costs, [0.95])
+
+
 def test_a_draft_as_slow_as_the_target_is_never_tried():
     assert Auto(pair(1.0)).most() == 0
     assert Auto(pair(0.1)).most() == LONGEST
