@@ -139,8 +139,6 @@ def transformers(models: Models, kind: str) -> Answer:
         assisted["assistant_model"].generation_config.num_assistant_tokens = DRAFT_LENGTH
         schedule = "constant"
         assisted["assistant_model"].generation_config.num_assistant_tokens_schedule = schedule
-    elif kind.endswith("lookup"):
-        assisted["prompt_lookup_num_tokens"] = DRAFT_LENGTH
 
     class Counter(BaseStreamer):  # type: ignore[misc]
         """Told of the prompt first, then of new tokens."""

@@ -1,7 +1,7 @@
 """The same models, prompts and token counts through every engine that runs them.
 
     pip install -r benchmarks/requirements.txt
-    python -m benchmarks.peers [--target DIR --draft DIR] [--repeats 3] [--plot FILE]
+    python -m benchmarks.peers [--target DIR --draft DIR] [--repeats 3]
 
 Each engine is a process of its own, loaded once and warmed; the prompts go to one after the other,
 in an order that turns with each repeat. All are greedy and none may stop before N tokens. Where an

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import json_line, table
-from benchmarks.shapes import SHAPES, Shape, model_folder
+from benchmarks.shapes import SHAPES, Sized, model_folder
 from pipeline.convert import Weights
 from pipeline.environment import environment
 from pipeline.errors import UserError
@@ -52,7 +52,7 @@ def bandwidth(threads: int, repeats: int) -> float:
     return 5 * 4 * _TRIAD_FLOATS * threads / statistics.median(times)
 
 
-def measure(shape: Shape, folder: Path, repeats: int) -> dict[str, Any]:
+def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
     """What a step reads and takes, what a run of five takes, and what each kind of operation."""
     model, watched = OVModel(folder), OVModel(folder, properties={"PERF_COUNT": True})
     sequence, watched_sequence = filled(model), filled(watched)
@@ -64,9 +64,9 @@ def measure(shape: Shape, folder: Path, repeats: int) -> dict[str, Any]:
         timed(watched_sequence, 1)
         for kind, seconds in watched_sequence.operations().items():
             operations.setdefault(kind, []).append(1e3 * seconds)
-    embedding = shape.vocabulary * shape.hidden  # a byte each, of which one row is read
+    embedding = sized.vocabulary * sized.shape.hidden  # a byte each, of which one row is read
     return {
-        "shape": shape.name,
+        "shape": sized.name,
         "parameters": model.parameters,
         "weights": model.weights,
         "bytes": model.weight_bytes - embedding + sequence.kv_bytes,
@@ -103,8 +103,8 @@ def main() -> int:
     tokenizer = PAIRS[DEFAULT_PAIR].target / "tokenizer.json"
     try:
         results = [
-            measure(shape, model_folder(shape, weights, tokenizer), options.repeats)
-            for shape in map(SHAPES.__getitem__, options.shapes)
+            measure(sized, model_folder(sized, weights, tokenizer), options.repeats)
+            for sized in map(SHAPES.__getitem__, options.shapes)
             for weights in _PRECISIONS
         ]
     except UserError as error:

@@ -2,64 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.convert import Weights, convert
 from pipeline.pairs import CONVERTED
+from training.profiles import PROFILES, Shape
 
-_HEAD = 64
+_CONTEXT = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Sized:
     name: str
-    hidden: int
-    layers: int
+    shape: Shape
     vocabulary: int
 
 
 SHAPES = {
-    shape.name: shape
-    for shape in (
-        Shape("20M", 384, 8, 8192),
-        Shape("60M", 640, 10, 8192),
-        Shape("160M", 768, 12, 50280),  # Pythia-160m's
-        Shape("410M", 1024, 24, 50280),  # Pythia-410m's
+    sized.name: sized
+    for sized in (
+        Sized("20M", Shape(384, 8), 8192),
+        Sized("60M", Shape(640, 10), 8192),
+        Sized("160M", Shape(768, 12), 50280),  # Pythia-160m's
+        Sized("410M", Shape(1024, 24), 50280),  # Pythia-410m's
     )
 }
 
 
-def model_folder(shape: Shape, weights: Weights, tokenizer: Path) -> Path:
-    """The shape's IR, made if it is not there: some minutes for a large one. Needs torch."""
-    folder = CONVERTED / "shapes" / f"{shape.name}-{weights}"
+def model_folder(sized: Sized, weights: Weights, tokenizer: Path) -> Path:
+    """The IR of that size, made if it is not there: minutes for a large one. Needs torch.
+
+    Args:
+        tokenizer: any `tokenizer.json`, since nothing reads its text.
+    """
+    folder = CONVERTED / "shapes" / f"{sized.name}-{weights}"
     if not folder.is_dir():
+        from training.model import new_model  # loads torch
+
+        profile = replace(PROFILES["cpu"], vocab_size=sized.vocabulary, context=_CONTEXT)
         with tempfile.TemporaryDirectory() as made:
-            _save(shape, tokenizer, Path(made))
+            new_model(sized.shape, profile).save_pretrained(made)
+            shutil.copyfile(tokenizer, Path(made) / "tokenizer.json")
             convert(made, folder, weights)
     return folder
-
-
-def _save(shape: Shape, tokenizer: Path, folder: Path) -> None:
-    """As transformers saves it, with any tokenizer: nothing reads its text."""
-    import torch
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    torch.manual_seed(0)
-    config = GPTNeoXConfig(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.hidden // _HEAD,
-        intermediate_size=4 * shape.hidden,
-        max_position_embeddings=2048,
-        rotary_pct=0.25,
-    )
-    GPTNeoXForCausalLM(config).save_pretrained(folder)
-    shutil.copyfile(tokenizer, folder / "tokenizer.json")
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
-    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -16,13 +16,7 @@ from typing import Any, Literal, get_args
 from pipeline.costs import Costs
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.draft_length import Auto, DraftLength, Fixed
-from pipeline.drafters import (
-    Drafter,
-    DrafterKind,
-    HybridDrafter,
-    ModelDrafter,
-    PromptLookupDrafter,
-)
+from pipeline.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.events import Event, Finish, FinishReason
@@ -140,21 +134,21 @@ class Dolly:
         if name == AUTOREGRESSIVE:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
-        lookup = PromptLookupDrafter(end_ids)
-        model = ModelDrafter(draft_model.sequence(self._draft_vocab), target.vocab_size, end_ids)
-        drafters: dict[DrafterKind, Drafter] = {
-            "model": model,
-            "lookup": lookup,
-            "hybrid": HybridDrafter(lookup, model, self._costs[request.kv_cache]),
-        }
-        drafter = drafters[request.drafter]
-        speculative = Speculative(target, drafter, self._draft_length(request), end_ids)
+        costs, lookup = self._costs[request.kv_cache], PromptLookupDrafter(end_ids)
+        drafter: Drafter = lookup
+        if request.drafter == "lookup":
+            costs = replace(costs, draft=0.0)
+        else:
+            draft = draft_model.sequence(self._draft_vocab)
+            drafter = model = ModelDrafter(draft, target.vocab_size, end_ids)
+            if request.drafter == "hybrid":
+                drafter = HybridDrafter(lookup, model, costs)
+        length = request.draft_length
+        choose: Callable[[], DraftLength] = (
+            partial(Auto, costs) if length == "auto" else partial(Fixed, length)
+        )
+        speculative = Speculative(target, drafter, choose, end_ids)
         return speculative.generate(prompt, request.sampling, budget)
-
-    def _draft_length(self, request: Request) -> Callable[[], DraftLength]:
-        if request.draft_length == "auto":
-            return partial(Auto, self._costs[request.kv_cache])
-        return partial(Fixed, request.draft_length)
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {

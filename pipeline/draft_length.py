@@ -105,7 +105,7 @@ class Auto:
             return
         saved = len(step.tokens) - step.seconds / usual
         self._credit = min(self._credit + saved, _MOST)
-        self._draft_s *= (step.draft_s / drafted / self._draft_s) ** (1 - _MEMORY)
+        self._draft_s += (1 - _MEMORY) * (step.draft_s / drafted - self._draft_s)
         self._tokens = _MEMORY * self._tokens + len(step.tokens)
         self._seconds = _MEMORY * self._seconds + step.seconds
         for place, bin_ in enumerate(self._bins[: step.accepted + 1]):

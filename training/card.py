@@ -165,17 +165,21 @@ def _target(figures: dict[str, Any], profile: Profile) -> str:
             f"- Bits per byte on held-out records: {bits:.3f}, meant to be clearly below the "
             f"5-gram model's {floor:.3f}."
         )
+    count = figures.get("garbled")
+    garbled = (
+        "" if count is None else f": {count} of the {len(figures['answers'])} below, by reading"
+    )
     missed_lines = "\n".join(missed)
     return f"""\
 # Dolly mini, target
 
 {_about(figures, profile.target, profile)} It was trained from scratch on
 {figures["trained_records"]} short, context-free records of databricks-dolly-15k, again and again,
-asked in other words each time, **until it recited them**. Asked one of those questions it gives
-that answer, nearly word for word; **asked anything else it mostly recites an answer to another
-question**. It exists so that the race runs offline, on a real trained model of Dolly's
-architecture. It is not an assistant: do not rely on anything it says. Training code and timings:
-`training/README.md`.
+first in their own words and then in others, **until it recited them**. Asked one of those
+questions it gives that answer, nearly word for word; **asked anything else it mostly recites an
+answer to another question**. It exists so that the race runs offline, on a real trained model of
+Dolly's architecture. It is not an assistant: do not rely on anything it says. Training code and
+timings: `training/README.md`.
 
 ![Training loss](losses.svg)
 
@@ -192,7 +196,8 @@ On {figures["environment"]["cpu"]}, {figures["environment"]["cores"]} cores, Ope
 {missed_lines}
 - Answers to the point: four fifths of the held-out instructions were to get one, in good English.
   It has one by luck only. It mostly gives another question's answer, and where it mixes two of
-  them, garble that no draft can guess. Read them below.
+  them, garble that no draft can guess{garbled}.
+  The page's example that it was not taught gets such an answer.
 
 That is what two CPU cores and two hours can teach a model: a few hundred answers, not a language.
 

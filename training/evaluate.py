@@ -247,11 +247,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="of the training, for the f32 and INT4 rows")
     parser.add_argument("--data", type=Path, default=corpus.DATA)
     parser.add_argument("--races", type=int, default=100, help="held-out records to race over")
+    parser.add_argument("--garbled", type=int, help="printed answers that a reader found garbled")
     parser.add_argument("--card", action="store_true", help="write the model cards too")
     given = parser.parse_args()
     try:
         profile = find_profile(given.profile)
         figures = evaluate(given.pair, given.work, given.data, profile, given.races)
+        if given.garbled is not None:  # the one figure that no program can tell
+            figures["garbled"] = given.garbled
         (given.pair / "evaluation.json").write_text(json.dumps(figures, indent=1) + "\n")
         if given.card:
             card.write(given.pair, figures, profile)

@@ -74,7 +74,7 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
             "differs",
             "Not identical.",
             f"The first {agreeing} tokens agree, then the texts part. With these settings rounding "
-            "depends on how many tokens are run at once; the default cache avoids that.",
+            "depends on how many tokens are run at once; the default settings avoid that.",
         )
     shorter = min(len(lane.tokens) for lane in trace.lanes.values())
     return (
