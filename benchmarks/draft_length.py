@@ -15,7 +15,7 @@ import sys
 from typing import Any, get_args
 
 from benchmarks.prompts import KINDS
-from benchmarks.report import json_line, table
+from benchmarks.report import save, table
 from pipeline.dolly import Dolly, Mode
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
@@ -92,7 +92,7 @@ def main() -> int:
             for row in results
         ],
     )
-    json_line(
+    save(
         "draft_length",
         pair=dolly.describe(),
         repeats=options.repeats,

@@ -1,7 +1,6 @@
 """Every engine that runs such a pair, behind one function: a prompt in, N tokens out, greedily.
 
-An engine imports what it needs when it is made. Those of others come from
-`benchmarks/requirements.txt`.
+A peer is imported when its engine is made; GenAI comes from `benchmarks/requirements.txt`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.decoding import Autoregressive, Speculative
+from pipeline.draft_length import Fixed
+from pipeline.drafters import Drafter, DrafterKind, ModelDrafter, PromptLookupDrafter
+from pipeline.events import Step
+from pipeline.openvino_lm import OVModel
+from pipeline.prompt import PREAMBLE
+from pipeline.sampling import SamplingParams
+from pipeline.tokenizer import Tokenizer
+
 DRAFT_LENGTH = 4
-OURS, OURS_SPECULATIVE = "this project", "this project, speculative"
+OURS, OURS_FASTEST = "this project", "this project, fastest"
+OURS_SPECULATIVE = "this project, speculative"
 
 OnTokens = Callable[[int], None]  # told how many tokens there are
 Answer = Callable[[list[int], int, OnTokens], list[int]]  # prompt, N, ... -> N new tokens
@@ -21,33 +30,33 @@ Answer = Callable[[list[int], int, OnTokens], list[int]]  # prompt, N, ... -> N 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """One pair in both forms. The transformers folders are None where there are none."""
+    """One pair, as IRs."""
 
     target: Path
     draft: Path
-    target_torch: Path | None = None
-    draft_torch: Path | None = None
 
 
-def ours(models: Models, speculative: bool, lossless: bool = True) -> Answer:
-    from pipeline.decoding import Autoregressive, Speculative
-    from pipeline.draft_length import Fixed
-    from pipeline.drafters import ModelDrafter
-    from pipeline.events import Step
-    from pipeline.openvino_lm import OVModel
-    from pipeline.sampling import SamplingParams
+def ours(models: Models, drafter: DrafterKind | None = None, lossless: bool = True) -> Answer:
+    """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
 
-    model = OVModel(models.target, lossless=lossless)
-    model.warm()
-    target = model.sequence()
-    decoder: Autoregressive | Speculative = Autoregressive(target, frozenset())
-    if speculative:
-        small = OVModel(models.draft, lossless=lossless)
-        small.warm()
-        drafter = ModelDrafter(small.sequence(), target.vocab_size, frozenset())
-        decoder = Speculative(target, drafter, partial(Fixed, DRAFT_LENGTH), frozenset())
+    def loaded(folder: Path, lossless: bool) -> OVModel:
+        model = OVModel(folder, lossless=lossless)
+        model.warm()
+        model.share(Tokenizer(folder).encode(PREAMBLE))
+        return model
+
+    target_model = loaded(models.target, lossless)
+    draft_model = loaded(models.draft, lossless=False) if drafter == "model" else None
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        target = target_model.sequence(prompt=prompt)
+        decoder: Autoregressive | Speculative = Autoregressive(target, frozenset())
+        if drafter:
+            proposes: Drafter = PromptLookupDrafter(frozenset())
+            if draft_model:
+                draft = draft_model.sequence(prompt=prompt)
+                proposes = ModelDrafter(draft, target.vocab_size, frozenset())
+            decoder = Speculative(target, proposes, partial(Fixed, DRAFT_LENGTH), frozenset())
         made: list[int] = []
         for event in decoder.generate(prompt, SamplingParams(), count):
             if isinstance(event, Step):
@@ -67,7 +76,7 @@ def genai(models: Models, kind: str) -> Answer:
     config = openvino_genai.GenerationConfig()
     config.ignore_eos, config.do_sample = True, False
     if kind == "draft":
-        options["draft_model"] = openvino_genai.draft_model(str(models.draft), "CPU")
+        options["draft_model"] = openvino_genai.draft_model(_with_tokenizer(models.draft), "CPU")
         config.num_assistant_tokens = DRAFT_LENGTH
     if kind == "lookup":
         options["prompt_lookup"] = True
@@ -118,27 +127,23 @@ def _with_tokenizer(folder: Path) -> str:
 
 def transformers(models: Models, kind: str) -> Answer:
     import torch
-    from transformers import GenerationConfig, GPTNeoXForCausalLM
+    from transformers import GenerationConfig
     from transformers.generation.streamers import BaseStreamer
 
+    from benchmarks.unpacked import unpacked
+
+    load: Callable[[Path], Any] = unpacked
     if kind.startswith("optimum"):
         from optimum.intel import OVModelForCausalLM
 
-        load, folders = OVModelForCausalLM.from_pretrained, (models.target, models.draft)
-    else:
-        assert models.target_torch is not None
-        assert models.draft_torch is not None
-        load, folders = (
-            GPTNeoXForCausalLM.from_pretrained,
-            (models.target_torch, models.draft_torch),
-        )
-    target = load(folders[0])
-    assisted = {}
+        load = OVModelForCausalLM.from_pretrained
+    target, assisted = load(models.target), {}
     if kind.endswith("assisted"):
-        assisted["assistant_model"] = load(folders[1])
-        assisted["assistant_model"].generation_config.num_assistant_tokens = DRAFT_LENGTH
-        schedule = "constant"
-        assisted["assistant_model"].generation_config.num_assistant_tokens_schedule = schedule
+        assisted["assistant_model"] = load(models.draft)
+        settings = assisted["assistant_model"].generation_config
+        settings.num_assistant_tokens = DRAFT_LENGTH
+        settings.num_assistant_tokens_schedule = "constant"
+        settings.assistant_confidence_threshold = 0
 
     class Counter(BaseStreamer):  # type: ignore[misc]
         """Told of the prompt first, then of new tokens."""
@@ -184,10 +189,12 @@ def notebook(models: Models) -> Answer:
     return answer
 
 
+AUTOREGRESSIVE = (OURS, OURS_FASTEST, "OpenVINO GenAI", "optimum-intel", "transformers")
 ENGINES: dict[str, Callable[[Models], Answer]] = {
-    OURS: partial(ours, speculative=False),
-    "this project, fastest": partial(ours, speculative=False, lossless=False),
-    OURS_SPECULATIVE: partial(ours, speculative=True),
+    OURS: ours,
+    OURS_FASTEST: partial(ours, lossless=False),
+    OURS_SPECULATIVE: partial(ours, drafter="model"),
+    "this project, look-up": partial(ours, drafter="lookup"),
     "OpenVINO GenAI": partial(genai, kind="plain"),
     "OpenVINO GenAI, speculative": partial(genai, kind="draft"),
     "OpenVINO GenAI, prompt lookup": partial(genai, kind="lookup"),

@@ -16,7 +16,7 @@ from typing import get_args
 
 import numpy as np
 
-from benchmarks.report import json_line
+from benchmarks.report import save
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.kv_cache import KVCacheKind
@@ -96,7 +96,7 @@ def main() -> int:
     compared = len(asked) - refused
     print(f"{compared - len(mismatches)} of {compared} answers identical, {tokens:,} tokens;")
     print(f"{refused} prompts do not fit the context of {dolly.context_length}.")
-    json_line(
+    save(
         "lossless",
         pair=dolly.describe(options.kv_cache),
         lossless=not options.lossy,

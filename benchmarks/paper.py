@@ -16,7 +16,7 @@ from time import perf_counter
 
 from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
 from benchmarks.prompts import KINDS
-from benchmarks.report import json_line, table
+from benchmarks.report import save, table
 from pipeline.errors import UserError
 from pipeline.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.prompt import format_prompt
@@ -42,7 +42,7 @@ def main() -> int:
     models = Models(options.target, options.draft)
     try:
         tokenizer = Tokenizer(models.target)
-        answers = [ours(models, speculative) for speculative in (False, True)]
+        answers = [ours(models), ours(models, "model")]
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -72,7 +72,7 @@ def main() -> int:
         rows.append([count, *paper, f"{paper[0] / paper[1]:.2f}×", f"{slow:.3f}", f"{fast:.3f}"])
         rows[-1].append(f"{slow / fast:.2f}×")
     table(("N", "paper AR s", "paper spec. s", "ratio", "our AR s", "our spec. s", "ratio"), rows)
-    json_line("paper", draft_length=DRAFT_LENGTH, pair=options.target.name, results=results)
+    save("paper", draft_length=DRAFT_LENGTH, pair=options.target.name, results=results)
     return 0
 
 

@@ -1,11 +1,11 @@
 """The same models, prompts and token counts through every engine that runs them.
 
-    pip install -r benchmarks/requirements.txt
-    python -m benchmarks.peers [--target DIR --draft DIR] [--repeats 3]
+    pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benchmarks.peers
 
 Each engine is a process of its own, loaded once and warmed; the prompts go to one after the other,
 in an order that turns with each repeat. All are greedy and none may stop before N tokens. Where an
-engine fails, the table says how.
+engine fails, the table says how. Beside the embedded pair, larger shapes with random weights are
+run autoregressively.
 """
 
 from __future__ import annotations
@@ -19,17 +19,30 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.engines import DRAFT_LENGTH, ENGINES, OURS, OURS_SPECULATIVE, Answer, Models
+from benchmarks.engines import (
+    AUTOREGRESSIVE,
+    DRAFT_LENGTH,
+    ENGINES,
+    OURS,
+    OURS_FASTEST,
+    OURS_SPECULATIVE,
+    Answer,
+    Models,
+)
 from benchmarks.prompts import KINDS
-from benchmarks.report import Spread, json_line, table
+from benchmarks.report import Spread, save, table
+from benchmarks.shapes import SHAPES, model_folder
 from pipeline.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.prompt import format_prompt
 from pipeline.tokenizer import Tokenizer
+
+_MANY = 100  # tokens; an answer of more is asked for once of each kind
 
 
 def work(name: str, models: Models) -> None:
@@ -68,13 +81,7 @@ class Engine:
     @classmethod
     def start(cls, name: str, models: Models) -> Engine:
         command = [sys.executable, "-m", "benchmarks.peers", "--engine", name]
-        for option, folder in (
-            ("--target", models.target),
-            ("--draft", models.draft),
-            ("--target-torch", models.target_torch),
-            ("--draft-torch", models.draft_torch),
-        ):
-            command += [option, str(folder)] if folder else []
+        command += ["--folders", str(models.target), str(models.draft)]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -110,122 +117,153 @@ class Engine:
         return {} if self.failed else reply
 
 
+def compare(
+    models: Models, names: Sequence[str], counts: Sequence[int], repeats: int
+) -> list[dict[str, Any]]:
+    """A row of results for each engine. Only the first prompt of a kind gets the largest N."""
+    encode = Tokenizer(models.target).encode
+    prompts = {
+        kind: [encode(format_prompt(*prompt)) for prompt in asked] for kind, asked in KINDS.items()
+    }
+    engines = [Engine.start(name, models) for name in names]
+    for engine in engines:
+        engine.ask(encode("Once upon a time"), 40)  # to warm it, with none of the prompts
+    turns = [
+        (kind, number, count)
+        for count in counts
+        for kind, asked in prompts.items()
+        for number in range(1 if count > _MANY else len(asked))
+    ]
+    for turn, (kind, number, count) in enumerate(turns * repeats):
+        for engine in engines[turn % len(engines) :] + engines[: turn % len(engines)]:
+            if reply := engine.ask(prompts[kind][number], count):
+                about = {"kind": kind, "prompt": number, "count": count}
+                engine.samples.append(about | reply)
+    for engine in engines:
+        engine.stop()
+    return summed_up(engines)
+
+
+def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+    """Ratios are of the same prompt and N, medians of their repeats; then the median of those."""
+    times = {engine.name: by_prompt(engine) for engine in engines}
+    text = {key(s): s["tokens"] for e in engines if e.name == OURS for s in e.samples}
+    rows: list[dict[str, Any]] = []
+    for engine in engines:
+        if engine.failed or not engine.samples:
+            rows.append({"engine": engine.name, "failed": engine.failed})
+            continue
+        mine, samples = times[engine.name], engine.samples
+        row: dict[str, Any] = {
+            "engine": engine.name,
+            "ms_per_token": asdict(Spread.of([*mine.values()])),
+        }
+        for name in (OURS_FASTEST, OURS_SPECULATIVE):
+            ratios = [mine[k] / times[name][k] for k in mine.keys() & times.get(name, {}).keys()]
+            row[f"over {name}"] = statistics.median(ratios) if ratios else None
+        first: dict[tuple[str, int], float] = {}  # of each prompt: later, some remember it
+        for sample in samples:
+            if sample["times"]:
+                first.setdefault((sample["kind"], sample["prompt"]), 1e3 * sample["times"][0][1])
+        row["first_token_ms"] = statistics.median(first.values()) if first else None
+        row |= (
+            drafting(samples) if "speculative" in engine.name or "notebook" in engine.name else {}
+        )
+        row["peak_mb"] = max(sample["peak_mb"] for sample in samples)
+        row["same_text"] = sum(s["tokens"] == text.get(key(s)) for s in samples) / len(samples)
+        rows.append(row)
+    return rows
+
+
+def key(sample: dict[str, Any]) -> tuple[str, int, int]:
+    return sample["kind"], sample["prompt"], sample["count"]
+
+
+def by_prompt(engine: Engine) -> dict[tuple[str, int, int], float]:
+    """Milliseconds of a token: after the first report, or of all where nothing was reported."""
+    grouped: dict[tuple[str, int, int], list[float]] = {}
+    for sample in engine.samples:
+        made, first = sample["times"][0] if sample["times"] else (0, 0.0)
+        taken = 1e3 * (sample["total"] - first) / (len(sample["tokens"]) - made)
+        grouped.setdefault(key(sample), []).append(taken)
+    return {place: statistics.median(group) for place, group in grouped.items()}
+
+
+def drafting(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """From what each report added, where every report is a round of `DRAFT_LENGTH` drafts."""
+    rounds = [
+        later - earlier
+        for sample in samples
+        for (earlier, _), (later, _) in pairwise([(0, 0.0), *sample["times"]])
+    ]
+    accepted = sum(made - 1 for made in rounds)
+    tested = sum(min(made, DRAFT_LENGTH) for made in rounds)
+    return {"acceptance": accepted / tested, "block_efficiency": sum(rounds) / len(rounds)}
+
+
+def show(subject: str, rows: Sequence[dict[str, Any]]) -> None:
+    def cell(row: dict[str, Any], name: str, digits: int = 2) -> str:
+        return "–" if row.get(name) is None else f"{row[name]:.{digits}f}"
+
+    print(f"\n{subject}")
+    table(
+        (
+            "",
+            "ms a token",
+            "× ours",
+            "× ours, spec.",
+            "first ms",
+            "accepted",
+            "block",
+            "MB",
+            "same",
+        ),
+        [
+            [
+                row["engine"],
+                Spread(**row["ms_per_token"]),
+                cell(row, f"over {OURS_FASTEST}"),
+                cell(row, f"over {OURS_SPECULATIVE}"),
+                cell(row, "first_token_ms", 0),
+                cell(row, "acceptance"),
+                cell(row, "block_efficiency"),
+                cell(row, "peak_mb", 0),
+                f"{row['same_text']:.0%}",
+            ]
+            for row in rows
+            if "failed" not in row
+        ],
+    )
+    for row in rows:
+        if "failed" in row:
+            print(f"{row['engine']} failed: {row['failed']}")
+
+
 def main() -> int:
-    pair = PAIRS[DEFAULT_PAIR]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target", type=Path, default=pair.target)
-    parser.add_argument("--draft", type=Path, default=pair.draft)
-    parser.add_argument("--target-torch", type=Path, help="the same as transformers saves it")
-    parser.add_argument("--draft-torch", type=Path)
+    subjects = (DEFAULT_PAIR, "160M", "410M")
+    parser.add_argument("--subjects", nargs="+", choices=subjects, default=subjects)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--counts", nargs="+", type=int, default=[40, 100, 256])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)  # be this worker
+    parser.add_argument("--folders", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    models = Models(options.target, options.draft, options.target_torch, options.draft_torch)
     if options.engine:
-        work(options.engine, models)
+        work(options.engine, Models(*options.folders))
         return 0
 
-    tokenizer = Tokenizer(models.target)
-    prompts = {
-        kind: [tokenizer.encode(format_prompt(*prompt)) for prompt in asked]
-        for kind, asked in KINDS.items()
-    }
-    engines = [
-        Engine.start(name, models)
-        for name in options.engines
-        if models.target_torch or not name.startswith("transformers")
-    ]
-    for engine in engines:
-        engine.ask(prompts["open question"][0], 40)  # to warm it
-    for turn in range(options.repeats):
-        for count in options.counts:
-            for kind, asked in prompts.items():
-                for number, prompt in enumerate(asked):
-                    for engine in engines[turn % len(engines) :] + engines[: turn % len(engines)]:
-                        if reply := engine.ask(prompt, count):
-                            about = {"kind": kind, "prompt": number, "count": count}
-                            engine.samples.append(about | reply)
-    for engine in engines:
-        engine.stop()
-    report(engines, options.counts)
+    pair, results = PAIRS[DEFAULT_PAIR], {}
+    for subject in options.subjects:
+        names, counts, models = options.engines, options.counts, Models(pair.target, pair.draft)
+        if subject in SHAPES:
+            names, counts = [name for name in names if name in AUTOREGRESSIVE], counts[:1]
+            folder = model_folder(SHAPES[subject], "int8", pair.target / "tokenizer.json")
+            models = Models(folder, folder)
+        results[subject] = compare(models, names, counts, options.repeats)
+        show(subject, results[subject])
+    save("peers", draft_length=DRAFT_LENGTH, counts=options.counts, results=results)
     return 0
-
-
-def per_token(sample: dict[str, Any]) -> float:
-    """Milliseconds of a token after the first report, or of all where nothing was reported."""
-    if not sample["times"]:
-        return 1e3 * float(sample["total"]) / len(sample["tokens"])
-    made, first = sample["times"][0]
-    return float(1e3 * (sample["total"] - first) / (len(sample["tokens"]) - made))
-
-
-def report(engines: Sequence[Engine], counts: Sequence[int]) -> None:
-    """Ratios are of the same prompt and count, then medians."""
-    texts: dict[tuple[Any, ...], list[int]] = {}
-    times: dict[str, dict[tuple[Any, ...], float]] = {}
-    for engine in engines:
-        grouped: dict[tuple[Any, ...], list[float]] = {}
-        for sample in engine.samples:
-            key = (sample["kind"], sample["prompt"], sample["count"])
-            grouped.setdefault(key, []).append(per_token(sample))
-            if engine.name == OURS:
-                texts[key] = sample["tokens"]
-        times[engine.name] = {key: statistics.median(group) for key, group in grouped.items()}
-    rows: list[list[object]] = []
-    results: list[dict[str, Any]] = []
-    for engine in engines:
-        if engine.failed or not engine.samples:
-            rows.append([engine.name, f"failed: {engine.failed}", "", "", "", "", ""])
-            results.append({"engine": engine.name, "failed": engine.failed})
-            continue
-        mine = times[engine.name]
-        ratios = {
-            name: [mine[key] / times[name][key] for key in mine if key in times.get(name, {})]
-            for name in (OURS, OURS_SPECULATIVE)
-        }
-        same = sum(
-            sample["tokens"] == texts.get((sample["kind"], sample["prompt"], sample["count"]))
-            for sample in engine.samples
-        )
-        first = [1e3 * sample["times"][0][1] for sample in engine.samples if sample["times"]]
-        result = {
-            "engine": engine.name,
-            "ms_per_token": {
-                str(count): statistics.median(ms for key, ms in mine.items() if key[2] == count)
-                for count in counts
-            },
-            "over_ours": statistics.median(ratios[OURS]) if ratios[OURS] else None,
-            "over_our_speculative": statistics.median(ratios[OURS_SPECULATIVE])
-            if ratios[OURS_SPECULATIVE]
-            else None,
-            "first_token_ms": statistics.median(first) if first else None,
-            "peak_mb": max(sample["peak_mb"] for sample in engine.samples),
-            "same_text": same / len(engine.samples),
-        }
-        results.append(result)
-        shown = (result["over_ours"], result["over_our_speculative"], result["first_token_ms"])
-        rows.append(
-            [
-                engine.name,
-                Spread.of(list(mine.values())),
-                *("–" if value is None else f"{value:.2f}" for value in shown),
-                f"{result['peak_mb']:.0f}",
-                f"{same} of {len(engine.samples)}",
-            ]
-        )
-    header = (
-        "ms a token",
-        "all prompts",
-        "× ours",
-        "× ours, spec.",
-        "first ms",
-        "peak MB",
-        "same text",
-    )
-    table(header, rows)
-    json_line("peers", draft_length=DRAFT_LENGTH, counts=list(counts), results=results)
 
 
 if __name__ == "__main__":

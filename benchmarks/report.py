@@ -1,4 +1,4 @@
-"""One table for people, one JSON line for machines."""
+"""One table for people, one JSON file for machines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pipeline.environment import environment
+
+_RESULTS = Path(__file__).with_name("results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         print(first[0].ljust(first[1]), *(text.rjust(width) for text, width in others), sep="  ")
 
 
-def json_line(benchmark: str, **results: Any) -> None:
-    """The machine's line: what ran, on what, and what came out."""
-    print(json.dumps({"benchmark": benchmark, "environment": environment(), **results}))
+def save(benchmark: str, **results: Any) -> None:
+    """Keeps what ran, on what, and what came out, in `benchmarks/results/`."""
+    path = _RESULTS / f"{benchmark}.json"
+    about = {"benchmark": benchmark, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    whole = about | {"environment": environment()} | results
+    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{path}")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import json_line, table
+from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, Sized, model_folder
 from pipeline.convert import Weights
 from pipeline.environment import environment
@@ -133,7 +133,7 @@ def main() -> int:
         ("model", "MB", "least ms", "step ms", "of limit", "× for 5", *_SHOWN, "others", "outside"),
         rows,
     )
-    json_line("roofline", context=CONTEXT, bytes_per_second=rate, results=results)
+    save("roofline", context=CONTEXT, bytes_per_second=rate, results=results)
     return 0
 
 

@@ -21,7 +21,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.report import Spread, json_line, table
+from benchmarks.report import Spread, save, table
 from pipeline.decoding import Speculative
 from pipeline.dolly import Dolly
 from pipeline.draft_length import Fixed
@@ -176,7 +176,7 @@ def main() -> int:
                 times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
     spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
     table(("settings", "ms a token"), list(spreads.items()))
-    json_line(
+    save(
         "rounds",
         pair=dolly.describe(),
         rollback=costs,

@@ -25,7 +25,7 @@ class Autoregressive:
     """One target run per token.
 
     Args:
-        target: the model, its cache empty.
+        target: the model; its cache may hold what the prompt begins with.
         end_ids: tokens that end the text; they are emitted and counted.
     """
 
@@ -43,7 +43,7 @@ class Autoregressive:
         rng = np.random.default_rng(params.seed)
         try:
             start = perf_counter()
-            target.forward(sequence[:-1], rows=0)
+            target.forward(sequence[len(target) : -1], rows=0)
             yield Prefill(len(prompt), perf_counter() - start)
 
             reason = FinishReason.LENGTH
@@ -76,8 +76,8 @@ class Speculative:
     """A draft proposes, one target run verifies (Chen et al. 2023, arXiv 2302.01318).
 
     Args:
-        target: the model whose text this is, its cache empty.
-        drafter: who proposes, its cache empty.
+        target: the model whose text this is; its cache may hold what the prompt begins with.
+        drafter: who proposes; its cache likewise.
         draft_length: makes one generation's choice of K, the tokens drafted in a round.
         end_ids: tokens that end the text; they are emitted and counted.
     """
@@ -100,8 +100,8 @@ class Speculative:
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
         try:
             start = perf_counter()
-            target.forward(sequence[:-1], rows=0)
-            drafter.prefill(sequence[:-1])
+            target.forward(sequence[len(target) : -1], rows=0)
+            drafter.prefill(sequence[len(drafter) : -1])
             yield Prefill(len(prompt), perf_counter() - start)
 
             index, left, reason = 0, max_new_tokens, FinishReason.LENGTH

@@ -23,6 +23,7 @@ from pipeline.events import Event, Finish, FinishReason
 from pipeline.kv_cache import KVCacheKind, KVPrecision
 from pipeline.openvino_lm import OVModel
 from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
+from pipeline.prompt import PREAMBLE
 from pipeline.race import race
 from pipeline.request import Request
 from pipeline.tokenizer import Tokenizer
@@ -68,7 +69,7 @@ class Dolly:
         self.tokenizer = Tokenizer(self.pair.target)
         self.tokenizer.require_dolly_tokens()
         self._draft_vocab = _shared_vocabulary(self.tokenizer, Tokenizer(self.pair.draft))
-        self._options = {"kv_precision": kv_precision, "lossless": lossless, "threads": threads}
+        self._lossless, self._kv_precision, self._threads = lossless, kv_precision, threads
         self._loading = threading.Lock()
         self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
         self._costs: dict[KVCacheKind, Costs] = {}
@@ -83,13 +84,23 @@ class Dolly:
         """Target and draft for one kind of cache, compiled and warmed when first asked for."""
         with self._loading:
             if kv_cache not in self._compiled:
-                folders = (self.pair.target, self.pair.draft)
-                target, draft = (OVModel(f, kv_cache, **self._options) for f in folders)  # type: ignore[arg-type]
+                load = partial(
+                    OVModel,
+                    kv_cache=kv_cache,
+                    kv_precision=self._kv_precision,
+                    threads=self._threads,
+                )
+                target = load(self.pair.target, lossless=self._lossless)
+                # A draft need not say the same twice: it is tested with what it said.
+                draft = load(self.pair.draft, lossless=False)
                 if draft.vocab_size < self.tokenizer.size:
                     remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
                     raise UserError("draft vocabulary", draft.vocab_size, remedy)
                 verify, drafting = target.warm(), draft.warm()
                 self._costs[kv_cache] = Costs(drafting[0], verify)
+                preamble = self.tokenizer.encode(PREAMBLE)
+                target.share(preamble)
+                draft.share(preamble)
                 self._compiled[kv_cache] = target, draft
             return self._compiled[kv_cache]
 
@@ -130,7 +141,7 @@ class Dolly:
     def _lane(self, name: str, request: Request, prompt: list[int], budget: int) -> Iterator[Event]:
         target_model, draft_model = self.models(request.kv_cache)
         end_ids = self.tokenizer.end_ids
-        target = target_model.sequence(self.tokenizer.size)
+        target = target_model.sequence(self.tokenizer.size, prompt)
         if name == AUTOREGRESSIVE:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
@@ -139,7 +150,7 @@ class Dolly:
         if request.drafter == "lookup":
             costs = replace(costs, draft=0.0)
         else:
-            draft = draft_model.sequence(self._draft_vocab)
+            draft = draft_model.sequence(self._draft_vocab, prompt)
             drafter = model = ModelDrafter(draft, target.vocab_size, end_ids)
             if request.drafter == "hybrid":
                 drafter = HybridDrafter(lookup, model, costs)

@@ -49,7 +49,7 @@ class Drafter(Protocol):
     def __len__(self) -> int: ...
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        """Takes in a prompt, so that the first proposal is as quick as the others."""
+        """Takes in more of a prompt, so that the first proposal is as quick as the others."""
         ...
 
     def propose(
@@ -101,16 +101,21 @@ class ModelDrafter:
         go_on: GoOn | None = None,
     ) -> Draft:
         drafted: list[int] = []
-        probs = np.zeros((k, self._vocab_size), np.float32)
+        # A greedy draft is certain: no distribution to keep.
+        probs = np.zeros((k, self._vocab_size), np.float32) if params.temperature else None
         pending = tokens[len(self._model) :]
-        for row in probs:
+        while len(drafted) < k:
             common = self._model.forward(pending, rows=1)[:, : self._vocab_size]
-            row[: common.shape[1]] = probabilities(common, params)[0]
-            drafted.append(draw(row, rng))
+            if probs is None:
+                drafted.append(int(common.argmax()))
+            else:
+                row = probs[len(drafted)]
+                row[: common.shape[1]] = probabilities(common, params)[0]
+                drafted.append(draw(row, rng))
             if drafted[-1] in self._end_ids or (go_on and not go_on(_confidence(common[0]))):
                 break
             pending = drafted[-1:]
-        return Draft(tuple(drafted), probs[: len(drafted)])
+        return Draft(tuple(drafted), None if probs is None else probs[: len(drafted)])
 
     def rollback(self, length: int) -> None:
         self._model.rollback(length)

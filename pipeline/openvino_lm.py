@@ -10,6 +10,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import RLock
 from time import perf_counter
 
 import numpy as np
@@ -18,23 +19,21 @@ import openvino.opset13 as ops
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVCache, KVCacheKind, KVPrecision, paged
-from pipeline.kv_cache.paged import PagedKVCache
+from pipeline.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, paged
+from pipeline.kv_cache.paged import MOST_DECODED, PAD_TO, BlockPool, PagedKVCache
 from pipeline.kv_cache.stateful import MaskedKVCache, StatefulKVCache
 from pipeline.kv_cache.uncached import Uncached
 
-_CACHES: dict[KVCacheKind, Callable[[ov.InferRequest], KVCache]] = {
-    "paged": PagedKVCache,
+_UNPAGED: dict[KVCacheKind, Callable[[ov.InferRequest], KVCache]] = {
     "stateful": StatefulKVCache,
     "stateful-masked": MaskedKVCache,
     "uncached": Uncached,
 }
 _ROWS = "logit_rows"
 _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
-# With a cache that forgets for free, a long run is cut and padded to widths that were warmed: the
-# first run of each width compiles kernels, and no user should wait for that.
-_MOST_DECODED = 9  # tokens in the widest verification
-_CHUNK, _PAD_TO = 64, 32
+# A paged prompt is read in pieces of at most this many tokens, so that every width can be warmed:
+# the first run of each compiles kernels, and no user should wait for that.
+_PIECE = 128
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
 
 
@@ -45,9 +44,9 @@ class OVModel:
     and a run of one token takes another kernel than a run of several, so their logits differ by
     more than the gap between two good tokens. What makes them agree depends on the cache:
 
-    - paged: an f16 or f32 cache, and single tokens padded to a run of two whose second slot is
-      rolled back. Runs of 2 to 9 tokens then give bit-identical logits.
-    - the others cannot roll a pad back for free: f32 states, activations not quantised.
+    - paged: an f16 or f32 cache, tokens that attend one by one, and company for a lone token
+      (see `PagedKVCache`). Runs of 1 to 9 tokens then give bit-identical logits.
+    - the others have no place for company: f32 states, activations not quantised.
 
     Args:
         folder: `openvino_model.xml`, `.bin` and `config.json`, as optimum-intel writes them.
@@ -71,13 +70,13 @@ class OVModel:
         threads: int = 0,
         properties: Mapping[str, str | int | bool] | None = None,
     ) -> None:
-        self.kv_cache = kv_cache
+        self._kv_cache, self._lossless = kv_cache, lossless
         config = _read_config(folder)
         self.vocab_size: int = config["vocab_size"]
         self.context_length: int = config["max_position_embeddings"]
         self.weight_bytes = (folder / _BIN).stat().st_size
-        self.free_rollback = kv_cache == "paged"
-        self.least_tokens = 2 if lossless and self.free_rollback else 1
+        self.piece = _PIECE if kv_cache == "paged" else self.context_length
+        self.lock = RLock()  # one run at a time: they would only compete for the same cores
 
         model = _read_model(folder)
         self.parameters, self.weights = _measure_weights(model)
@@ -93,19 +92,38 @@ class OVModel:
         if lossless and kv_cache != "paged":
             options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
         self._compiled = ov.Core().compile_model(model, "CPU", options | dict(properties or {}))
+        self._pool = BlockPool(self._compiled, self.lock) if kv_cache == "paged" else None
+        self._shared: tuple[tuple[int, ...], PagedKVCache | None] = (), None
         # What the plugin made of the request, which an IR's own settings may override.
         self.kv_precision: str = self._compiled.get_property("KV_CACHE_PRECISION").get_type_name()
 
-    def sequence(self, vocab_size: int | None = None) -> OVCausalLM:
-        """A new, empty sequence with a cache of its own; the weights are shared.
+    def share(self, tokens: Sequence[int]) -> None:
+        """Reads what many prompts begin with, once: their sequences start from there (paged)."""
+        if self._pool is None:
+            return
+        request = self._compiled.create_infer_request()
+        cache = PagedKVCache(request, self._pool, self._lossless)
+        OVCausalLM(self, request, cache, self.vocab_size).forward(tokens, rows=0)
+        self._shared = tuple(tokens), cache
+
+    def sequence(self, vocab_size: int | None = None, prompt: Sequence[int] = ()) -> OVCausalLM:
+        """A new sequence with a cache of its own; the weights are shared.
 
         Args:
             vocab_size: cut the logits to this many, if the model has more: rows that padding
                 added, or tokens it was never taught.
+            prompt: what will be read. If it begins with what is shared, and goes on, the cache
+                holds that already; else it is empty.
         """
         request = self._compiled.create_infer_request()
         vocab_size = min(vocab_size or self.vocab_size, self.vocab_size)
-        return OVCausalLM(self, request, _CACHES[self.kv_cache](request), vocab_size)
+        if self._pool is None:
+            return OVCausalLM(self, request, _UNPAGED[self._kv_cache](request), vocab_size)
+        cache = PagedKVCache(request, self._pool, self._lossless)
+        tokens, shared = self._shared
+        if shared and len(tokens) < len(prompt) and tokens == tuple(prompt[: len(tokens)]):
+            cache.continue_from(shared)
+        return OVCausalLM(self, request, cache, vocab_size)
 
     def warm(self) -> tuple[float, ...]:
         """Runs every token count that decoding uses: each compiles kernels the first time.
@@ -117,13 +135,13 @@ class OVModel:
 
         def seconds(count: int) -> float:
             start = perf_counter()
-            sequence.forward([0] * count, rows=min(count, _MOST_DECODED))
+            sequence.forward([0] * count, rows=min(count, MOST_DECODED))
             took = perf_counter() - start
             sequence.rollback(0)
             return took
 
-        counts = range(1, _MOST_DECODED + 1)
-        for count in (*counts, _PAD_TO, _CHUNK):
+        counts = range(1, MOST_DECODED + 1)
+        for count in (*counts, *range(PAD_TO, _PIECE + 1, PAD_TO)):
             seconds(count)
         turns = [[seconds(count) for count in counts] for _ in range(5)]
         return tuple(statistics.median(times) for times in zip(*turns, strict=True))
@@ -139,9 +157,10 @@ class OVCausalLM:
         self, model: OVModel, request: ov.InferRequest, cache: KVCache, vocab_size: int
     ) -> None:
         self.vocab_size = vocab_size
-        self._free_rollback, self._least_tokens = model.free_rollback, model.least_tokens
+        self._piece, self._lock = model.piece, model.lock
         self._request, self._cache = request, cache
         self._tensors = {port.any_name: request.get_tensor(port) for port in request.model_inputs}
+        self._written: Inputs = {}  # views of the tensors
         self._logits = request.get_output_tensor()
 
     @property
@@ -157,12 +176,11 @@ class OVCausalLM:
         Only these rows reach the vocabulary's matrix product. No tokens, no run.
 
         Returns:
-            float32[rows, vocab], the caller's to keep.
+            float32[rows, vocab], good until the next run.
         """
-        if self._free_rollback:
-            while len(tokens) > max(_CHUNK, rows):
-                self._forward(tokens[:_CHUNK], rows=0)
-                tokens = tokens[_CHUNK:]
+        while len(tokens) > max(self._piece, rows):
+            self._forward(tokens[: self._piece], rows=0)
+            tokens = tokens[self._piece :]
         return self._forward(tokens, rows)
 
     def rollback(self, length: int) -> None:
@@ -179,31 +197,26 @@ class OVCausalLM:
         """One run."""
         if not tokens:
             return np.empty((0, self.vocab_size), np.float32)
-        length = len(self._cache) + len(tokens)
-        padding = self._padding(len(tokens))
-        inputs = self._cache.append(np.array([*tokens, *[tokens[0]] * padding], np.int64))
-        end = inputs["input_ids"].size - padding
-        self._run({**inputs, _ROWS: np.arange(end - rows, end)})
-        if padding:
-            self._cache.rollback(length)
+        with self._lock:
+            inputs = self._cache.append(np.array(tokens, np.int64))
+            end = inputs["input_ids"].size
+            inputs[_ROWS] = np.arange(end - rows, end)
+            self._write(inputs)
+            self._request.start_async()
+            self._request.wait()
         if not rows:
             return np.empty((0, self.vocab_size), np.float32)
         logits: NDArray[np.float32] = self._logits.data.reshape(rows, -1)
-        return logits[:, : self.vocab_size].copy()
+        return logits[:, : self.vocab_size]
 
-    def _padding(self, count: int) -> int:
-        """Tokens to add to a run of `count`, and to roll back after it."""
-        if not self._free_rollback:
-            return 0
-        return -count % _PAD_TO if count > _MOST_DECODED else max(0, self._least_tokens - count)
-
-    def _run(self, inputs: dict[str, NDArray[np.int32] | NDArray[np.int64]]) -> None:
+    def _write(self, inputs: Inputs) -> None:
         for name, value in inputs.items():
-            tensor = self._tensors[name]
-            tensor.shape = value.shape
-            tensor.data[...] = value
-        self._request.start_async()
-        self._request.wait()
+            view = self._written.get(name)
+            if view is None or view.shape != value.shape:
+                tensor = self._tensors[name]
+                tensor.shape = value.shape
+                self._written[name] = view = tensor.data
+            view[...] = value
 
 
 def _select_rows(model: ov.Model, token_axis: int) -> None:

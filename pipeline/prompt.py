@@ -15,6 +15,7 @@ INSTRUCTION_KEY = "### Instruction:"
 INPUT_KEY = "Input:"
 RESPONSE_KEY = "### Response:\n"
 END_KEY = "### End"
+PREAMBLE = f"{INTRO}\n\n{INSTRUCTION_KEY}"  # of every prompt; its tokens are, too
 ADDED_TOKENS = (END_KEY, INSTRUCTION_KEY, RESPONSE_KEY)
 
 MAX_CHARACTERS = 100_000  # far beyond any context here; bounds what tokenizing can cost
@@ -35,7 +36,7 @@ def format_prompt(instruction: str, context: str = "") -> str:
     if not instruction:
         raise UserError("instruction", "", "type what Dolly should do")
     given = f"{instruction}\n\n{INPUT_KEY}\n{context}" if context else instruction
-    return f"{INTRO}\n\n{INSTRUCTION_KEY}\n{given}\n\n{RESPONSE_KEY}"
+    return f"{PREAMBLE}\n{given}\n\n{RESPONSE_KEY}"
 
 
 def _clean(field: str, text: str) -> str:

@@ -18,7 +18,7 @@ from pipeline.speculation import Draft
 from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
 
-GREEDY = SamplingParams()
+GREEDY, SAMPLED = SamplingParams(), SamplingParams(1.0)
 RNG = np.random.default_rng(0)
 
 
@@ -104,9 +104,9 @@ def test_the_hybrid_copies_what_can_be_copied_and_drafts_the_rest():
     cycle = [1, 2, 3, 4, 5] * 4
     assert drafter.propose(cycle, 4, GREEDY, RNG) == Draft((1, 2, 3, 4), None)
     drafter.rollback(0)
-    fresh = drafter.propose(list(range(10, 30)), 4, GREEDY, RNG)
+    fresh = drafter.propose(list(range(10, 30)), 4, SAMPLED, RNG)
     assert len(fresh) == 4
-    assert fresh.probs is not None
+    assert fresh.probs is not None  # the model's, not copied
 
 
 def test_the_hybrid_stops_copying_what_never_passes():
@@ -114,7 +114,7 @@ def test_the_hybrid_stops_copying_what_never_passes():
     drafter = hybrid(FakeLM(50, 1), frozenset())
     text, by_model = [1, 2, 3] * 3, []
     for new in range(10, 22):
-        draft = drafter.propose(text, 1, GREEDY, RNG)
+        draft = drafter.propose(text, 1, SAMPLED, RNG)
         by_model.append(draft.probs is not None)
         drafter.rollback(min(len(drafter), len(text) - 1))
         text = [*text, *(draft.tokens if by_model[-1] else [new]), 1, 2, 3]
@@ -126,7 +126,7 @@ def test_the_hybrid_stops_copying_what_never_passes():
 def test_sampled_text_follows_the_target(make):
     """The joint distribution of three tokens after a prompt that always offers a copy."""
     target = FakeLM(3, 5, sharpness=0.7)
-    prompt, params = [1, 2, 0, 1, 1, 2, 2, 1, 2], SamplingParams(1.0)
+    prompt = [1, 2, 0, 1, 1, 2, 2, 1, 2]
     counts: Counter[tuple[int, ...]] = Counter()
     accepted = 0
     for seed in range(6000):
@@ -140,7 +140,7 @@ def test_sampled_text_follows_the_target(make):
         accepted += sum(event.accepted for event in events if isinstance(event, Step))
 
     def after(text):
-        return probabilities(np.array([target.next_logits(text)], np.float32), params)[0]
+        return probabilities(np.array([target.next_logits(text)], np.float32), SAMPLED)[0]
 
     expected = {
         (a, b, c): pa * pb * pc

@@ -6,6 +6,10 @@ back is a smaller number and blocks put back on a list: O(1), nothing is copied.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable
+from threading import RLock
+
 import numpy as np
 import openvino as ov
 from openvino._offline_transformations import paged_attention_transformation
@@ -13,7 +17,9 @@ from openvino._offline_transformations import paged_attention_transformation
 from pipeline.kv_cache import Inputs, Tokens
 
 BLOCK = 32  # tokens a block holds on the CPU plugin
-_FIRST_BLOCKS = 4  # the pool starts with this many and doubles when they are taken
+MOST_DECODED = 9  # tokens in the widest verification; a longer run is a piece of a prompt
+PAD_TO = 16  # longer runs are padded to a multiple, since each width's first run compiles kernels
+_FIRST_BLOCKS = 8  # the pool starts with this many and doubles when they are taken
 
 
 def prepare(model: ov.Model) -> None:
@@ -21,50 +27,146 @@ def prepare(model: ov.Model) -> None:
     paged_attention_transformation(model)
 
 
-class PagedKVCache:
-    """One sequence's blocks in a pool that grows with it.
+class BlockPool:
+    """The blocks of one compiled model: its sequences take them, share them and give them back.
 
     Args:
-        request: an infer request of a prepared, compiled model. Its key and value tensors are
-            owned by this cache.
+        compiled: a prepared model. Its sequences' key and value tensors are this pool's.
+        lock: held by whoever runs the model, so that the pool cannot grow meanwhile.
     """
 
-    def __init__(self, request: ov.InferRequest) -> None:
-        self._request = request
-        inputs = request.model_inputs
-        self._pools = {p.any_name: p for p in inputs if "_cache." in p.any_name}
-        self._capacity = 0
+    def __init__(self, compiled: ov.CompiledModel, lock: RLock) -> None:
+        ports = {p.any_name: p for p in compiled.inputs if "_cache." in p.any_name}
+        self._types = {name: port.element_type for name, port in ports.items()}
+        self._shapes = {
+            name: [size.get_length() for size in list(port.partial_shape)[1:]]
+            for name, port in ports.items()
+        }
+        self._lock = lock
+        self._users: list[int] = []  # of each block
+        self._free: list[int] = []
+        self.tensors: dict[str, ov.Tensor] = {}
+        self._grow(_FIRST_BLOCKS)
+        self.block_bytes: int = sum(t.byte_size for t in self.tensors.values()) // _FIRST_BLOCKS
+        self.scratch = self.take()  # where the keys and values of padding go
+
+    def take(self) -> int:
+        """A block for one user."""
+        with self._lock:
+            if not self._free:
+                self._grow(2 * len(self._users))
+            block = self._free.pop()
+            self._users[block] = 1
+            return block
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """One more user of each."""
+        with self._lock:
+            for block in blocks:
+                self._users[block] += 1
+
+    def give(self, blocks: Iterable[int]) -> None:
+        """One user less of each; what nobody uses can be taken again."""
+        with self._lock:
+            for block in blocks:
+                self._users[block] -= 1
+                if not self._users[block]:
+                    self._free.append(block)
+
+    def own(self, block: int) -> int:
+        """The block, or a copy of it if others use it too: before it is written."""
+        with self._lock:
+            if self._users[block] == 1:
+                return block
+            copy = self.take()
+            for tensor in self.tensors.values():
+                tensor.data[copy] = tensor.data[block]
+            self.give([block])
+            return copy
+
+    def _grow(self, capacity: int) -> None:
+        """Larger tensors with the same blocks at their front. New ones: the old may be in use."""
+        old, count = self.tensors, len(self._users)
+        self.tensors = {
+            name: ov.Tensor(kind, ov.Shape([capacity, *self._shapes[name]]))
+            for name, kind in self._types.items()
+        }
+        for name, tensor in old.items():
+            self.tensors[name].data[:count] = tensor.data
+        # Popped from the end: the lowest blocks go first, which keeps tables in order.
+        self._free[:0] = reversed(range(count, capacity))
+        self._users += [0] * (capacity - count)
+
+
+class PagedKVCache:
+    """One sequence's blocks.
+
+    The tokens of a decoding run are given to the plugin as sequences of one token each, which
+    share this one's blocks: it attends faster so, the more so the longer the context, and the
+    kernel is then the same for every number of tokens. Only the matrix products take another one
+    for a single row. So where `widths_agree` is asked for, a lone token gets company: filler, a
+    sequence of its own in a block that nobody reads. It also pads the pieces of a prompt.
+
+    A u8 block is quantised as a whole while it fills, so there a run stays one sequence.
+
+    Args:
+        request: an infer request of the pool's model.
+        pool: where its blocks come from.
+        widths_agree: logits do not depend on how many tokens are run at once.
+    """
+
+    def __init__(self, request: ov.InferRequest, pool: BlockPool, widths_agree: bool) -> None:
+        self._request, self._pool = request, pool
+        self._least_tokens = 2 if widths_agree else 1
+        quantised = any(t.element_type == ov.Type.u8 for t in pool.tensors.values())
+        self._most_split = 0 if quantised else MOST_DECODED
         self._length = 0
         self._table: list[int] = []  # physical block of each logical block
-        self._free: list[int] = []
-        self._grow(_FIRST_BLOCKS)
-        self._block_bytes: int = sum(
-            request.get_tensor(name).byte_size // self._capacity for name in self._pools
-        )
+        self._bound: dict[str, ov.Tensor] = {}
+        weakref.finalize(self, pool.give, self._table)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the blocks in use."""
-        return len(self._table) * self._block_bytes
+        return len(self._table) * self._pool.block_bytes
 
     def __len__(self) -> int:
         return self._length
 
+    def continue_from(self, other: PagedKVCache) -> None:
+        """Takes over what another one holds. Nothing is copied until one of them writes there."""
+        self.rollback(0)
+        self._pool.share(other._table)
+        self._table += other._table
+        self._length = other._length
+
     def append(self, tokens: Tokens) -> Inputs:
-        past, length = self._length, self._length + len(tokens)
-        while len(self._table) * BLOCK < length:
-            if not self._free:
-                self._grow(2 * self._capacity)
-            self._table.append(self._free.pop())
-        self._length = length
+        past, count = self._length, len(tokens)
+        self._length += count
+        self._make_room(past)
+        padding = max(0, self._least_tokens - count) if count <= MOST_DECODED else -count % PAD_TO
+        pasts, begins = [past], [padding, padding + count]
+        if count <= self._most_split:
+            pasts, begins = list(range(past, self._length)), list(range(padding, begins[-1] + 1))
+        blocks, block_begins = self._table * len(pasts), [0]
+        if padding:
+            pasts, begins, blocks = [0, *pasts], [0, *begins], [self._pool.scratch, *blocks]
+            block_begins = [0, 1]
+        block_begins += range(
+            block_begins[-1] + len(self._table), len(blocks) + 1, len(self._table)
+        )
+        input_ids = np.empty(padding + count, np.int64)
+        input_ids[:padding], input_ids[padding:] = tokens[0], tokens
+        position_ids = np.arange(past - padding, self._length)
+        position_ids[:padding] = range(padding)
         return {
-            "input_ids": tokens,
-            "position_ids": np.arange(past, length),
-            "past_lens": np.array([past], np.int32),
-            "subsequence_begins": np.array([0, len(tokens)], np.int32),
-            "block_indices": np.array(self._table, np.int32),
-            "block_indices_begins": np.array([0, len(self._table)], np.int32),
-            "max_context_len": np.array(length, np.int32),
+            "input_ids": input_ids,
+            "position_ids": position_ids,
+            "past_lens": np.array(pasts, np.int32),
+            "subsequence_begins": np.array(begins, np.int32),
+            "block_indices": np.array(blocks, np.int32),
+            "block_indices_begins": np.array(block_begins, np.int32),
+            "max_context_len": np.array(max(self._length, padding), np.int32),
         }
 
     def rollback(self, length: int) -> None:
@@ -72,16 +174,15 @@ class PagedKVCache:
             raise ValueError(f"cannot roll {self._length} tokens back to {length}")
         self._length = length
         while len(self._table) * BLOCK - length >= BLOCK:
-            self._free.append(self._table.pop())
+            self._pool.give([self._table.pop()])
 
-    def _grow(self, capacity: int) -> None:
-        """A larger pool with the same blocks at its front."""
-        for name, port in self._pools.items():
-            shape = [capacity, *(d.get_length() for d in list(port.partial_shape)[1:])]
-            pool = ov.Tensor(port.element_type, ov.Shape(shape))
-            if self._capacity:
-                pool.data[: self._capacity] = self._request.get_tensor(name).data
-            self._request.set_tensor(name, pool)
-        # Popped from the end: the lowest blocks go first, which keeps the table in order.
-        self._free[:0] = reversed(range(self._capacity, capacity))
-        self._capacity = capacity
+    def _make_room(self, past: int) -> None:
+        """Blocks of its own for what is written from `past` on, in the pool's present tensors."""
+        for place in range(past // BLOCK, len(self._table)):
+            self._table[place] = self._pool.own(self._table[place])
+        while len(self._table) * BLOCK < self._length:
+            self._table.append(self._pool.take())
+        if self._bound is not self._pool.tensors:
+            self._bound = self._pool.tensors
+            for name, tensor in self._bound.items():
+                self._request.set_tensor(name, tensor)
