@@ -39,14 +39,14 @@ class Models:
 def ours(models: Models, drafter: DrafterKind | None = None, lossless: bool = True) -> Answer:
     """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
 
-    def loaded(folder: Path, lossless: bool) -> OVModel:
+    def loaded(folder: Path) -> OVModel:
         model = OVModel(folder, lossless=lossless)
         model.warm()
         model.share(Tokenizer(folder).encode(PREAMBLE))
         return model
 
-    target_model = loaded(models.target, lossless)
-    draft_model = loaded(models.draft, lossless=False) if drafter == "model" else None
+    target_model = loaded(models.target)
+    draft_model = loaded(models.draft) if drafter == "model" else None
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         target = target_model.sequence(prompt=prompt)

@@ -110,9 +110,9 @@ class TimedLM:
     def __len__(self) -> int:
         return len(self._model)
 
-    def forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
+    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
         start = perf_counter()
-        logits = self._model.forward(tokens, rows)
+        logits = self._model.forward(tokens, rows, width)
         self.seconds += perf_counter() - start
         return logits
 

@@ -13,7 +13,9 @@ class Costs:
     Attributes:
         draft: seconds of drafting one token.
         verify: seconds of a target run of 1, 2, … tokens; the first is an autoregressive step.
+        switch: seconds that a target run of another width than the last takes longer.
     """
 
     draft: float
     verify: Sequence[float]
+    switch: float = 0.0

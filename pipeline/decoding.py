@@ -108,10 +108,11 @@ class Speculative:
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
                 start = perf_counter()
-                most = min(draft_length.most(), left - 1)
-                draft = Draft()
+                most, draft = min(draft_length.most(), left - 1), Draft()
                 if most:
                     draft = drafter.propose(sequence, most, params, rng, draft_length.go_on)
+                width = draft_length.width(len(draft))
+                draft = draft.first(width - 1)
                 draft_s = perf_counter() - start
                 if draft.tokens:
                     yield Drafted(index, draft.tokens)
@@ -119,7 +120,7 @@ class Speculative:
                 # Verify: one target run, a row of logits after each drafted token and before.
                 start = perf_counter()
                 unseen = [*sequence[len(target) :], *draft.tokens]
-                logits = target.forward(unseen, rows=len(draft) + 1)
+                logits = target.forward(unseen, len(draft) + 1, width)
                 verified = perf_counter()
 
                 # Accept, then resample or take the bonus token.

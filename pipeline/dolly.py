@@ -6,6 +6,7 @@ This is where the parts meet: prompt, tokenizer, models, decoders, race, trace.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,8 +16,8 @@ from typing import Any, Literal, get_args
 
 from pipeline.costs import Costs
 from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Auto, DraftLength, Fixed
-from pipeline.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
+from pipeline.draft_length import Auto, DraftLength, Experience, Fixed
+from pipeline.drafters import Drafter, DrafterKind, HybridDrafter, ModelDrafter, PromptLookupDrafter
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.events import Event, Finish, FinishReason
@@ -25,7 +26,7 @@ from pipeline.openvino_lm import OVModel
 from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.prompt import PREAMBLE
 from pipeline.race import race
-from pipeline.request import Request
+from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.tokenizer import Tokenizer
 from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
 
@@ -73,6 +74,9 @@ class Dolly:
         self._loading = threading.Lock()
         self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
         self._costs: dict[KVCacheKind, Costs] = {}
+        self._experiences: defaultdict[tuple[KVCacheKind, DrafterKind], Experience] = defaultdict(
+            partial(Experience, MAX_DRAFT_LENGTH)
+        )
         self.models("paged")
 
     @property
@@ -84,20 +88,16 @@ class Dolly:
         """Target and draft for one kind of cache, compiled and warmed when first asked for."""
         with self._loading:
             if kv_cache not in self._compiled:
-                load = partial(
-                    OVModel,
-                    kv_cache=kv_cache,
-                    kv_precision=self._kv_precision,
-                    threads=self._threads,
+                folders = (self.pair.target, self.pair.draft)
+                target, draft = (
+                    OVModel(folder, kv_cache, self._kv_precision, self._lossless, self._threads)
+                    for folder in folders
                 )
-                target = load(self.pair.target, lossless=self._lossless)
-                # A draft need not say the same twice: it is tested with what it said.
-                draft = load(self.pair.draft, lossless=False)
                 if draft.vocab_size < self.tokenizer.size:
                     remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
                     raise UserError("draft vocabulary", draft.vocab_size, remedy)
-                verify, drafting = target.warm(), draft.warm()
-                self._costs[kv_cache] = Costs(drafting[0], verify)
+                (verify, switch), (drafting, _) = target.warm(), draft.warm()
+                self._costs[kv_cache] = Costs(drafting[0], verify, switch)
                 preamble = self.tokenizer.encode(PREAMBLE)
                 target.share(preamble)
                 draft.share(preamble)
@@ -146,6 +146,7 @@ class Dolly:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
         costs, lookup = self._costs[request.kv_cache], PromptLookupDrafter(end_ids)
+        experience = self._experiences[request.kv_cache, request.drafter]
         drafter: Drafter = lookup
         if request.drafter == "lookup":
             costs = replace(costs, draft=0.0)
@@ -156,7 +157,7 @@ class Dolly:
                 drafter = HybridDrafter(lookup, model, costs)
         length = request.draft_length
         choose: Callable[[], DraftLength] = (
-            partial(Auto, costs) if length == "auto" else partial(Fixed, length)
+            partial(Auto, costs, experience) if length == "auto" else partial(Fixed, length)
         )
         speculative = Speculative(target, drafter, choose, end_ids)
         return speculative.generate(prompt, request.sampling, budget)

@@ -1,6 +1,9 @@
 """How many tokens to draft in a round: a fixed number, or as many as pay.
 
 Knows seconds, counts and confidences; no tokens, no models.
+
+A round also has a width, the tokens that its target run is padded to: a run of another width than
+the last costs extra (`Costs.switch`), and one that is a few tokens too wide costs little.
 """
 
 from __future__ import annotations
@@ -8,16 +11,20 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.costs import Costs
 from pipeline.drafters import GoOn
 from pipeline.events import Step
 
-_STAKE = 0.02  # of the autoregressive time, that may be lost on finding out whether drafts pass
-_ENTRY, _MOST = 1.0, 4.0  # autoregressive steps: credit at the start, and the most that is kept
-_BINS = 10  # of confidence, each with its own acceptance
-_GUESS, _DOUBT = 0.8, 2.0  # acceptance before anything was tested, and the tests it counts for
-_MEMORY = 0.9  # weight of what was before, when rates and times are averaged
+_PATIENCE = 4  # rounds without a draft, before their runs are no longer padded for one
+_GUESS, _DOUBT = 0.6, 1.0  # chance of passing before anything was tested; tests that it counts for
+_MEMORY = 0.97  # weight of what was before, when chances and times are averaged
+_FADING = 0.995  # of what was learned, with each step that does not draft: so it is tried again
+_HORIZON = 40  # tokens over which a change of width must earn what it costs
+_BINS = 10  # of confidence, each with its own chance of passing
+
+Chances = NDArray[np.float64]
 
 
 class DraftLength(Protocol):
@@ -32,6 +39,10 @@ class DraftLength(Protocol):
         """Whether to draft another token after one, by the confidence in it; None: always."""
         ...
 
+    def width(self, drafted: int) -> int:
+        """Tokens that the round's target run is padded to; one more than of the draft to keep."""
+        ...
+
     def learn(self, step: Step) -> None:
         """What became of the round, and what it took."""
         ...
@@ -44,81 +55,131 @@ class Fixed:
 
     def __init__(self, length: int) -> None:
         self._length = length
+        self._idle = 0  # rounds since something was drafted: a look-up finds nothing for long
 
     def most(self) -> int:
         return self._length
+
+    def width(self, drafted: int) -> int:
+        self._idle = 0 if drafted else self._idle + 1
+        return self._length + 1 if self._idle <= _PATIENCE else 1
 
     def learn(self, step: Step) -> None:
         pass
 
 
+class Experience:
+    """How often drafted tokens passed: by their place in the draft, and by the confidence in them.
+
+    One belongs to a pair and a drafter, and outlives a generation, so that the next one need not
+    find out anew. Recent tests weigh more.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._passed, self._tested = np.zeros((2, longest))
+        self._sure_passed, self._sure_tested = np.zeros((2, _BINS))
+
+    def by_place(self) -> Chances:
+        """Of each token of a draft, given that those before it passed. A place where nothing was
+        tested yet is taken for as good as the one before it.
+        """
+        chances, chance = np.empty_like(self._passed), _GUESS
+        for place, (passed, tested) in enumerate(zip(self._passed, self._tested, strict=True)):
+            chances[place] = chance = (passed + _DOUBT * chance) / (tested + _DOUBT)
+        return chances
+
+    def by_confidence(self, confidence: float) -> float:
+        level = _level(confidence)
+        guess = (level + 0.5) / _BINS
+        passed, tested = self._sure_passed[level], self._sure_tested[level]
+        return float((passed + _DOUBT * guess) / (tested + _DOUBT))
+
+    def learn(self, accepted: int, drafted: int, confidences: list[float]) -> None:
+        """Of one draft; none at all, where one was wanted, counts as one that did not pass."""
+        for place in range(min(accepted + 1, max(drafted, 1))):
+            _count(self._passed, self._tested, place, place < accepted)
+        for place, confidence in enumerate(confidences[: min(accepted + 1, drafted)]):
+            level = _level(confidence)
+            _count(self._sure_passed, self._sure_tested, level, place < accepted)
+
+    def fade(self) -> None:
+        self._passed *= _FADING
+        self._tested *= _FADING
+
+
 class Auto:
-    """As many tokens as pay at the present rate, and none where speculation loses.
+    """As many tokens as pay, by what runs cost and how often drafts passed; none, where none pay.
 
-    Another token is drafted while what it, or more of them, can be expected to add is more than
-    what the time they take would yield at the rate reached so far. How often a token passes is
-    estimated for each level of the drafter's confidence in it, from what passed before.
-
-    What can be lost is a matter of credit, counted in autoregressive steps: a round earns what it
-    saved, or pays what it lost, and a round without a draft earns `_STAKE`. No draft is longer than
-    the credit covers if none of it passes. So a useless drafter costs that share and the credit
-    of the start, no more, and is still tried again.
+    Time is counted in autoregressive steps. A draft of k tokens, in a round of width w, yields
+    1 + p1 + p1 p2 + … tokens for k drafted tokens and a run of w: the k and w with the best rate
+    are taken, but another width only if it earns its cost within `_HORIZON` tokens. Within a round,
+    drafting stops where the confidence says that the next token is not worth its time.
 
     It goes by measured times: sampled text follows the target's distribution for any choice, but
     another run with the same seed may draw another text.
     """
 
-    def __init__(self, costs: Costs) -> None:
-        self._draft_s, self._verify_s = costs.draft, np.array(costs.verify)
-        self._credit = _ENTRY
-        self._tokens, self._seconds = 1.5, self._verify_s[0]  # of rounds with a draft, fading
-        self._tested = np.full(_BINS, _DOUBT)
-        self._passed = _DOUBT * (np.arange(_BINS) + 0.5) / _BINS
-        self._bins: list[int] = []  # of the tokens drafted in this round
-        self._reach = 1.0  # chance that all of them pass
+    def __init__(self, costs: Costs, experience: Experience) -> None:
+        self._experience = experience
+        self._step_s, self._draft_s = costs.verify[0], costs.draft
+        self._verify = np.array(costs.verify) / costs.verify[0]  # of a run of 1, 2, … tokens
+        self._switch = costs.switch / costs.verify[0]
+        self._longest = len(costs.verify) - 1
+        self._width, self._last_width = 1, 0
+        self._steady = False  # this round's run is as wide as the last one's
+        self._most, self._price = 0, 0.0  # of this round: tokens, and what each has to be worth
+        self._chances = experience.by_place()
+        self._confidences: list[float] = []
+        self._reach, self._expected = 1.0, 0.0  # that all drafted so far pass; how many do
 
     def most(self) -> int:
-        self._bins, self._reach = [], 1.0
-        # Two tokens for a draft and its verification: not even a perfect draft does better.
-        could_pay = self._draft_s + self._verify_s[1] < 2 * self._verify_s[0]
-        return len(self._verify_s) - 1 if could_pay and self._affords(1) else 0
+        draft = self._draft_s / self._step_s
+        chances = self._experience.by_place()
+        tokens = 1 + np.array([0, *np.cumsum(np.cumprod(chances))])  # of a draft of 0, 1, 2, …
+        drafting = draft * np.arange(self._longest + 1)
+        rates = tokens / (drafting + self._verify)
+        rates_here = (tokens / (drafting + self._verify[self._width - 1]))[: self._width]
+        best, best_here = int(rates.argmax()), int(rates_here.argmax())
+        gain = _HORIZON / rates_here[best_here] - _HORIZON / rates[best]
+        if gain > self._switch:
+            self._width, best_here = best + 1, best
+        self._chances, self._price = chances, draft * float(max(rates[best], rates_here.max()))
+        self._confidences, self._reach, self._expected = [], 1.0, 0.0
+        # A copy costs nothing: have a look.
+        self._most = best_here if best_here or self._draft_s else self._longest
+        return self._most
 
     def go_on(self, confidence: float) -> bool:
-        bin_ = min(int(confidence * _BINS), _BINS - 1)
-        self._bins.append(bin_)
-        self._reach *= self._passed[bin_] / self._tested[bin_]
-        drafted = len(self._bins)
-        if drafted == len(self._verify_s) - 1 or not self._affords(drafted + 1):
-            return False
-        # All longer drafts, not the next token alone: verification gets dearer in steps.
-        rate = max(self._tokens / self._seconds, 1 / self._verify_s[0])
-        more = np.arange(1, len(self._verify_s) - drafted)
-        gains = self._reach * np.cumsum(self._acceptance() ** more)
-        costs = more * self._draft_s + self._verify_s[drafted + more] - self._verify_s[drafted]
-        return bool((gains > rate * costs).any())
+        self._confidences.append(confidence)
+        self._reach *= self._experience.by_confidence(confidence)
+        self._expected += self._reach
+        drafted = len(self._confidences)
+        return drafted < self._most and bool(self._reach * self._chances[drafted] > self._price)
+
+    def width(self, drafted: int) -> int:
+        if self._width == 1 and drafted:  # a copy, where drafting did not pay: there and back
+            cost = self._verify[drafted] - 1 + 2 * self._switch
+            self._width = drafted + 1 if self._expected > cost else 1
+        self._steady, self._last_width = self._width == self._last_width, self._width
+        return self._width
 
     def learn(self, step: Step) -> None:
-        drafted, usual = len(step.drafted), self._verify_s[0]
-        self._verify_s *= (step.verify_s / self._verify_s[drafted]) ** (1 - _MEMORY)
-        if not drafted:
-            self._credit = min(self._credit + _STAKE, _MOST)
+        if self._steady:
+            fresh = step.verify_s / self._verify[self._width - 1]
+            self._step_s += (1 - _MEMORY) * (fresh - self._step_s)
+        if self._width == 1:
+            self._experience.fade()
             return
-        saved = len(step.tokens) - step.seconds / usual
-        self._credit = min(self._credit + saved, _MOST)
-        self._draft_s += (1 - _MEMORY) * (step.draft_s / drafted - self._draft_s)
-        self._tokens = _MEMORY * self._tokens + len(step.tokens)
-        self._seconds = _MEMORY * self._seconds + step.seconds
-        for place, bin_ in enumerate(self._bins[: step.accepted + 1]):
-            self._tested[bin_] += 1
-            self._passed[bin_] += place < step.accepted
+        drafted = len(step.drafted)
+        self._experience.learn(step.accepted, drafted, self._confidences)
+        if drafted:
+            self._draft_s += (1 - _MEMORY) * (step.draft_s / drafted - self._draft_s)
 
-    def _affords(self, drafted: int) -> bool:
-        """Whether the credit covers what is lost if none of them passes."""
-        lost_s = drafted * self._draft_s + self._verify_s[drafted] - self._verify_s[0]
-        return bool(lost_s <= self._credit * self._verify_s[0])
 
-    def _acceptance(self) -> float:
-        """Of a token whose confidence is not known yet."""
-        first = _DOUBT * _BINS  # the bins' own guesses do not count
-        passed, tested = self._passed.sum() - first / 2, self._tested.sum() - first
-        return float((_GUESS * _DOUBT + passed) / (_DOUBT + tested))
+def _level(confidence: float) -> int:
+    return min(int(confidence * _BINS), _BINS - 1)
+
+
+def _count(passed: Chances, tested: Chances, place: int, passes: bool) -> None:
+    passed[place] = _MEMORY * passed[place] + passes
+    tested[place] = _MEMORY * tested[place] + 1

@@ -31,8 +31,10 @@ class CausalLM(Protocol):
         """Tokens in its cache."""
         ...
 
-    def forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
-        """Appends `tokens`; returns the logits float32[rows, vocab] after the last `rows`."""
+    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
+        """Appends `tokens`; returns the logits float32[rows, vocab] after the last `rows`, which
+        are good until the next call. `width`: tokens to pad the run to, where that is cheap.
+        """
         ...
 
     def rollback(self, length: int) -> None:

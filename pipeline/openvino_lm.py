@@ -19,7 +19,7 @@ import openvino.opset13 as ops
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
-from pipeline.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, paged
+from pipeline.kv_cache import Input, Inputs, KVCache, KVCacheKind, KVPrecision, paged
 from pipeline.kv_cache.paged import MOST_DECODED, PAD_TO, BlockPool, PagedKVCache
 from pipeline.kv_cache.stateful import MaskedKVCache, StatefulKVCache
 from pipeline.kv_cache.uncached import Uncached
@@ -97,6 +97,11 @@ class OVModel:
         # What the plugin made of the request, which an IR's own settings may override.
         self.kv_precision: str = self._compiled.get_property("KV_CACHE_PRECISION").get_type_name()
 
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes allocated for the caches of all sequences; 0 where each has its own."""
+        return self._pool.nbytes if self._pool else 0
+
     def share(self, tokens: Sequence[int]) -> None:
         """Reads what many prompts begin with, once: their sequences start from there (paged)."""
         if self._pool is None:
@@ -125,11 +130,12 @@ class OVModel:
             cache.continue_from(shared)
         return OVCausalLM(self, request, cache, vocab_size)
 
-    def warm(self) -> tuple[float, ...]:
+    def warm(self) -> tuple[tuple[float, ...], float]:
         """Runs every token count that decoding uses: each compiles kernels the first time.
 
         Returns:
-            The seconds of a run of 1, 2, … 9 tokens with all their logits, medians of five.
+            The seconds of a run of 1, 2, … 9 tokens with all their logits, each after one of the
+            same width; and those that a run takes longer after one of another width. Medians.
         """
         sequence = self.sequence()
 
@@ -143,8 +149,11 @@ class OVModel:
         counts = range(1, MOST_DECODED + 1)
         for count in (*counts, *range(PAD_TO, _PIECE + 1, PAD_TO)):
             seconds(count)
-        turns = [[seconds(count) for count in counts] for _ in range(5)]
-        return tuple(statistics.median(times) for times in zip(*turns, strict=True))
+        turns = [[(seconds(count), seconds(count)) for count in counts] for _ in range(5)]
+        runs = [[steady for _, steady in turn] for turn in turns]
+        switches = [first - steady for turn in turns for first, steady in turn]
+        medians = tuple(statistics.median(times) for times in zip(*runs, strict=True))
+        return medians, max(0.0, statistics.median(switches))
 
 
 class OVCausalLM:
@@ -160,7 +169,7 @@ class OVCausalLM:
         self._piece, self._lock = model.piece, model.lock
         self._request, self._cache = request, cache
         self._tensors = {port.any_name: request.get_tensor(port) for port in request.model_inputs}
-        self._written: Inputs = {}  # views of the tensors
+        self._written: dict[str, tuple[Input, Input]] = {}  # what was written last, and where
         self._logits = request.get_output_tensor()
 
     @property
@@ -170,8 +179,11 @@ class OVCausalLM:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
+    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
         """Appends `tokens`; returns the logits after each of the last `rows` of them.
+
+        A decoding run is padded to `width` tokens, where the cache can: one of another width than
+        the last makes the plugin prepare every node anew.
 
         Only these rows reach the vocabulary's matrix product. No tokens, no run.
 
@@ -179,9 +191,9 @@ class OVCausalLM:
             float32[rows, vocab], good until the next run.
         """
         while len(tokens) > max(self._piece, rows):
-            self._forward(tokens[: self._piece], rows=0)
+            self._run(tokens[: self._piece], 0, 0)
             tokens = tokens[self._piece :]
-        return self._forward(tokens, rows)
+        return self._run(tokens, rows, width)
 
     def rollback(self, length: int) -> None:
         self._cache.rollback(length)
@@ -193,30 +205,34 @@ class OVCausalLM:
             seconds[node.node_type] += node.real_time.total_seconds()
         return dict(seconds)
 
-    def _forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
-        """One run."""
+    def _run(self, tokens: Sequence[int], rows: int, width: int) -> NDArray[np.float32]:
         if not tokens:
             return np.empty((0, self.vocab_size), np.float32)
         with self._lock:
-            inputs = self._cache.append(np.array(tokens, np.int64))
+            inputs = self._cache.append(np.array(tokens, np.int64), width)
             end = inputs["input_ids"].size
-            inputs[_ROWS] = np.arange(end - rows, end)
+            wanted = min(max(rows, width), end) if rows else 0  # as many in every run of a width
+            inputs[_ROWS] = np.arange(end - wanted, end)
             self._write(inputs)
             self._request.start_async()
             self._request.wait()
         if not rows:
             return np.empty((0, self.vocab_size), np.float32)
-        logits: NDArray[np.float32] = self._logits.data.reshape(rows, -1)
-        return logits[:, : self.vocab_size]
+        logits: NDArray[np.float32] = self._logits.data.reshape(wanted, -1)
+        return logits[wanted - rows :, : self.vocab_size]
 
     def _write(self, inputs: Inputs) -> None:
+        """Copies into tensors what is not there yet."""
         for name, value in inputs.items():
-            view = self._written.get(name)
+            written, view = self._written.get(name, (None, None))
+            if written is value:
+                continue
             if view is None or view.shape != value.shape:
                 tensor = self._tensors[name]
                 tensor.shape = value.shape
-                self._written[name] = view = tensor.data
+                view = tensor.data
             view[...] = value
+            self._written[name] = value, view
 
 
 def _select_rows(model: ov.Model, token_axis: int) -> None:

@@ -30,6 +30,12 @@ class Draft:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def first(self, count: int) -> Draft:
+        """The beginning of it, which is a draft too."""
+        if count >= len(self):
+            return self
+        return Draft(self.tokens[:count], None if self.probs is None else self.probs[:count])
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

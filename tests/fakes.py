@@ -39,7 +39,7 @@ class FakeLM:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def forward(self, tokens: Sequence[int], rows: int) -> NDArray[np.float32]:
+    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
         if tokens:
             self.widths.append(len(tokens))
         self.tokens += tokens

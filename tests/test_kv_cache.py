@@ -99,6 +99,57 @@ def test_paged_runs_of_every_width_give_the_same_bits():
         assert (logits == singles).all()
 
 
+def test_a_paged_run_padded_to_a_width_gives_the_same_bits():
+    tokens = np.random.default_rng(1).integers(0, 999, 60).tolist()
+    one, padded = model("paged").sequence(), model("paged").sequence()
+    for start in range(0, 60, 3):
+        run = tokens[start : start + 3]
+        plain = one.forward(run, rows=3)
+        assert (padded.forward(run, rows=3, width=9) == plain).all()
+    assert len(padded) == 60
+
+
+def test_a_shared_beginning_is_read_once_and_stays_as_it_is():
+    """Whatever follows it, in whichever of the sequences that start from it."""
+    lm = OVModel(FOLDER)
+    beginning = list(range(200, 240))  # a whole block, and some of another
+    lm.share(beginning)
+    for prompt in ([*beginning, 5, 6, 7], [*beginning, 8], [*beginning, 5, 6, 7]):
+        first, second = lm.sequence(prompt=prompt), lm.sequence(prompt=prompt)
+        assert len(first) == len(second) == 40
+        second.forward([900, 901, 902], rows=0)
+        got = first.forward(prompt[40:], rows=1).copy()
+        assert_close(got, fresh("paged", prompt, 1), "paged")
+        first.rollback(20)  # into what is shared, and another way
+        first.forward(list(range(300, 330)), rows=0)
+
+
+@pytest.mark.parametrize("prompt", [[], [1, 2], [1, 2, 3], [1, 9, 3, 4]])
+def test_only_prompts_that_go_on_from_the_shared_beginning_start_there(prompt):
+    lm = OVModel(FOLDER)
+    lm.share([1, 2, 3])
+    assert len(lm.sequence(prompt=prompt)) == 0
+    assert len(lm.sequence(prompt=[1, 2, 3, 4])) == 3
+
+
+def test_blocks_are_given_back_by_sequences_that_are_dropped():
+    lm = OVModel(FOLDER)
+    for _ in range(30):
+        lm.sequence().forward(list(range(200)), rows=0)  # seven blocks
+    longest = lm.sequence()
+    longest.forward(list(range(800)), rows=0)
+    assert lm.pool_bytes <= 64 / 25 * longest.kv_bytes
+
+
+def test_a_pool_that_grows_takes_every_sequence_along():
+    lm = OVModel(FOLDER)
+    old = lm.sequence()
+    old.forward(list(range(50)), rows=0)
+    lm.sequence().forward(list(range(700)), rows=0)
+    got = old.forward([50], rows=1)
+    assert_close(got, fresh("paged", list(range(51)), 1), "paged")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_sequences_of_one_model_do_not_meet(kind):
     one, other = model(kind).sequence(), model(kind).sequence()

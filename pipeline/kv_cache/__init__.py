@@ -14,7 +14,8 @@ KVCacheKind = Literal["paged", "stateful", "stateful-masked", "uncached"]
 KVPrecision = Literal["f32", "f16", "u8"]
 
 Tokens = NDArray[np.int64]
-Inputs = dict[str, NDArray[np.int32] | NDArray[np.int64]]
+Input = NDArray[np.int32] | NDArray[np.int64]
+Inputs = dict[str, Input]
 
 
 class KVCache(Protocol):
@@ -29,10 +30,13 @@ class KVCache(Protocol):
         """Tokens that count as past."""
         ...
 
-    def append(self, tokens: Tokens) -> Inputs:
+    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
         """Makes room for int64[n] `tokens`; returns the inputs of the run that fills it.
 
-        The run's last n rows belong to `tokens`.
+        A decoding run is padded to `width` tokens, where padding need not be rolled back.
+
+        The run's last n rows belong to `tokens`. An array that was returned before still holds the
+        same: it need not be copied again.
         """
         ...
 

@@ -50,6 +50,11 @@ class BlockPool:
         self.block_bytes: int = sum(t.byte_size for t in self.tensors.values()) // _FIRST_BLOCKS
         self.scratch = self.take()  # where the keys and values of padding go
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks, in use or not."""
+        return len(self._users) * self.block_bytes
+
     def take(self) -> int:
         """A block for one user."""
         with self._lock:
@@ -105,7 +110,8 @@ class PagedKVCache:
     share this one's blocks: it attends faster so, the more so the longer the context, and the
     kernel is then the same for every number of tokens. Only the matrix products take another one
     for a single row. So where `widths_agree` is asked for, a lone token gets company: filler, a
-    sequence of its own in a block that nobody reads. It also pads the pieces of a prompt.
+    sequence of its own in a block that nobody reads. It also pads runs to the width asked for, and
+    the pieces of a prompt.
 
     A u8 block is quantised as a whole while it fills, so there a run stays one sequence.
 
@@ -123,6 +129,8 @@ class PagedKVCache:
         self._length = 0
         self._table: list[int] = []  # physical block of each logical block
         self._bound: dict[str, ov.Tensor] = {}
+        self._layout: Inputs = {}
+        self._laid_out: tuple[int, int] | None = None  # padding and tokens of `_layout`
         weakref.finalize(self, pool.give, self._table)
 
     @property
@@ -138,35 +146,28 @@ class PagedKVCache:
         self.rollback(0)
         self._pool.share(other._table)
         self._table += other._table
+        self._laid_out = None
         self._length = other._length
 
-    def append(self, tokens: Tokens) -> Inputs:
+    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
         past, count = self._length, len(tokens)
         self._length += count
         self._make_room(past)
-        padding = max(0, self._least_tokens - count) if count <= MOST_DECODED else -count % PAD_TO
-        pasts, begins = [past], [padding, padding + count]
-        if count <= self._most_split:
-            pasts, begins = list(range(past, self._length)), list(range(padding, begins[-1] + 1))
-        blocks, block_begins = self._table * len(pasts), [0]
-        if padding:
-            pasts, begins, blocks = [0, *pasts], [0, *begins], [self._pool.scratch, *blocks]
-            block_begins = [0, 1]
-        block_begins += range(
-            block_begins[-1] + len(self._table), len(blocks) + 1, len(self._table)
-        )
+        decoding = count <= MOST_DECODED
+        padding = max(0, max(width, self._least_tokens) - count) if decoding else -count % PAD_TO
+        if self._laid_out != (padding, count):
+            self._laid_out, self._layout = (padding, count), self._lay_out(padding, count)
         input_ids = np.empty(padding + count, np.int64)
         input_ids[:padding], input_ids[padding:] = tokens[0], tokens
         position_ids = np.arange(past - padding, self._length)
-        position_ids[:padding] = range(padding)
+        position_ids[:padding] = 0
+        split = count <= self._most_split
         return {
             "input_ids": input_ids,
             "position_ids": position_ids,
-            "past_lens": np.array(pasts, np.int32),
-            "subsequence_begins": np.array(begins, np.int32),
-            "block_indices": np.array(blocks, np.int32),
-            "block_indices_begins": np.array(block_begins, np.int32),
-            "max_context_len": np.array(max(self._length, padding), np.int32),
+            "past_lens": position_ids if split else np.array([0, past][padding == 0 :]),
+            "max_context_len": np.array(max(self._length, padding)),
+            **self._layout,
         }
 
     def rollback(self, length: int) -> None:
@@ -175,13 +176,33 @@ class PagedKVCache:
         self._length = length
         while len(self._table) * BLOCK - length >= BLOCK:
             self._pool.give([self._table.pop()])
+            self._laid_out = None
+
+    def _lay_out(self, padding: int, count: int) -> Inputs:
+        """Which tokens are a sequence, and in which blocks. Padding comes first."""
+        if count <= self._most_split:
+            fillers, parts, starts = padding, count, [*range(padding + count + 1)]
+        else:
+            fillers, parts, starts = min(padding, 1), 1, [padding, padding + count]
+            starts[:0] = [0] * fillers
+        own = len(self._table)
+        blocks = np.full((fillers + parts) * own, self._pool.scratch)  # of one size for one width
+        blocks[fillers : fillers + parts * own] = self._table * parts
+        block_begins = [*range(fillers), *(fillers + part * own for part in range(parts + 1))]
+        return {
+            "subsequence_begins": np.array(starts),
+            "block_indices": blocks,
+            "block_indices_begins": np.array(block_begins),
+        }
 
     def _make_room(self, past: int) -> None:
         """Blocks of its own for what is written from `past` on, in the pool's present tensors."""
         for place in range(past // BLOCK, len(self._table)):
-            self._table[place] = self._pool.own(self._table[place])
+            if (own := self._pool.own(self._table[place])) != self._table[place]:
+                self._table[place], self._laid_out = own, None
         while len(self._table) * BLOCK < self._length:
             self._table.append(self._pool.take())
+            self._laid_out = None
         if self._bound is not self._pool.tensors:
             self._bound = self._pool.tensors
             for name, tensor in self._bound.items():

@@ -32,7 +32,7 @@ class StatefulKVCache:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, tokens: Tokens) -> Inputs:
+    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
         if self._length < self._held:
             self._trim()
         past, self._length = self._length, self._length + len(tokens)
@@ -69,7 +69,7 @@ class MaskedKVCache:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def append(self, tokens: Tokens) -> Inputs:
+    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
         if not self._slots:
             self._request.reset_state()
             self._held = 0

@@ -21,7 +21,7 @@ class Uncached:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def append(self, tokens: Tokens) -> Inputs:
+    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
         self._request.reset_state()
         self._tokens = np.concatenate([self._tokens, tokens])
         length = len(self._tokens)
