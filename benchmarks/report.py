@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.environment import environment
 
-_RESULTS = Path(__file__).with_name("results")
+RESULTS = Path(__file__).with_name("results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 def save(benchmark: str, **results: Any) -> None:
     """Keeps what ran, on what, and what came out, in `benchmarks/results/`."""
-    path = _RESULTS / f"{benchmark}.json"
+    path = RESULTS / f"{benchmark}.json"
     about = {"benchmark": benchmark, "created": datetime.now(UTC).isoformat(timespec="seconds")}
     whole = about | {"environment": environment()} | results
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

@@ -4,7 +4,8 @@
 
 An autoregressive step must read every weight once, and the cache. That many bytes over the memory
 bandwidth measured here, by a triad as in STREAM (McCalpin 1995), is the least it can take. Beside
-it: what it took, and where the rest went. Shapes have random weights.
+it: what it took, where the rest went, and how a step grows with the context. Shapes have random
+weights.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ from pipeline.openvino_lm import OVCausalLM, OVModel
 from pipeline.pairs import DEFAULT_PAIR, PAIRS
 
 CONTEXT = 128
+CONTEXTS = (64, CONTEXT, 512, 1024, 1900)
 _TOKEN = 17  # any; what it costs does not depend on which it is
 _TRIAD_FLOATS = 1 << 24  # a thread's array: 64 MB, far beyond any cache
 _PRECISIONS: tuple[Weights, ...] = ("int8", "int4")
-_SHOWN = ("FullyConnected", "PagedAttention")  # kinds of operations with a column of their own
+_SHOWN = (
+    "FullyConnectedCompressed",
+    "PagedAttentionExtension",
+)  # kinds of operations with a column of their own
 
 
 def bandwidth(threads: int, repeats: int) -> float:
@@ -53,48 +58,73 @@ def bandwidth(threads: int, repeats: int) -> float:
 
 
 def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
-    """What a step reads and takes, what a run of five takes, and what each kind of operation."""
+    """What a step reads and takes, what a run of five takes, and what grows with the context."""
     model, watched = OVModel(folder), OVModel(folder, properties={"PERF_COUNT": True})
-    sequence, watched_sequence = filled(model), filled(watched)
-    ones, fives = [], []
-    operations: dict[str, list[float]] = {}
+    model.warm()
+    sequences = {context: filled(model, context) for context in CONTEXTS}
+    ones: dict[int, list[float]] = {context: [] for context in CONTEXTS}
+    fives = []
     for _ in range(repeats):
-        ones.append(timed(sequence, 1))
-        fives.append(timed(sequence, 5))
-        timed(watched_sequence, 1)
-        for kind, seconds in watched_sequence.operations().items():
-            operations.setdefault(kind, []).append(1e3 * seconds)
+        for context, sequence in sequences.items():
+            timed(sequence, 1)  # of the width that is measured next
+            ones[context].append(timed(sequence, 1))
+        timed(sequences[CONTEXT], 5)
+        fives.append(timed(sequences[CONTEXT], 5))
+    operations = {context: operations_ms(watched, context, repeats) for context in CONTEXTS}
     embedding = sized.vocabulary * sized.shape.hidden  # a byte each, of which one row is read
     return {
         "shape": sized.name,
         "parameters": model.parameters,
         "weights": model.weights,
-        "bytes": model.weight_bytes - embedding + sequence.kv_bytes,
-        "step_ms": statistics.median(ones),
+        "bytes": model.weight_bytes - embedding + sequences[CONTEXT].kv_bytes,
+        "step_ms": statistics.median(ones[CONTEXT]),
         "five_ms": statistics.median(fives),
-        "operations_ms": {kind: statistics.median(times) for kind, times in operations.items()},
+        "operations_ms": operations[CONTEXT],
+        "contexts": [
+            {
+                "context": context,
+                "step_ms": statistics.median(times),
+                "attention_ms": operations[context]["PagedAttentionExtension"],
+            }
+            for context, times in ones.items()
+        ],
     }
 
 
-def filled(model: OVModel) -> OVCausalLM:
-    model.warm()
+def filled(model: OVModel, context: int) -> OVCausalLM:
     sequence = model.sequence()
-    sequence.forward([_TOKEN] * CONTEXT, rows=0)
+    sequence.forward([_TOKEN] * context, rows=0)
     return sequence
 
 
 def timed(sequence: OVCausalLM, tokens: int) -> float:
     """Milliseconds of a run that is forgotten again."""
+    context = len(sequence)
     start = perf_counter()
     sequence.forward([_TOKEN] * tokens, rows=tokens)
     took = perf_counter() - start
-    sequence.rollback(CONTEXT)
+    sequence.rollback(context)
     return 1e3 * took
+
+
+def operations_ms(model: OVModel, context: int, repeats: int) -> dict[str, float]:
+    """Milliseconds of a step at that context by kind of operation: what later runs add."""
+    sequence = filled(model, context)
+    timed(sequence, 1)
+    runs, before = model.runs, model.operations()
+    for _ in range(repeats):
+        timed(sequence, 1)
+    return {
+        kind: 1e3 * (average * model.runs - before[kind] * runs) / repeats
+        for kind, average in model.operations().items()
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument(
+        "--shapes", nargs="+", choices=SHAPES, default=["20M", "60M", "160M", "410M"]
+    )
     parser.add_argument("--repeats", type=int, default=40)
     options = parser.parse_args()
     threads = int(environment()["threads"])
@@ -130,8 +160,22 @@ def main() -> int:
             ]
         )
     table(
-        ("model", "MB", "least ms", "step ms", "of limit", "× for 5", *_SHOWN, "others", "outside"),
+        (
+            *("model", "MB", "least ms", "step ms", "of limit", "× for 5"),
+            *("products", "attention", "others", "outside"),
+        ),
         rows,
+    )
+    print("\nstep ms (attention in it) at a context of")
+    table(
+        ("model", *map(str, CONTEXTS)),
+        [
+            [
+                f"{result['shape']} {result['weights']}",
+                *(f"{at['step_ms']:.2f} ({at['attention_ms']:.2f})" for at in result["contexts"]),
+            ]
+            for result in results
+        ],
     )
     save("roofline", context=CONTEXT, bytes_per_second=rate, results=results)
     return 0

@@ -24,6 +24,7 @@ class Sized:
 SHAPES = {
     sized.name: sized
     for sized in (
+        Sized("draft", Shape(128, 1), 50280),
         Sized("20M", Shape(384, 8), 8192),
         Sized("60M", Shape(640, 10), 8192),
         Sized("160M", Shape(768, 12), 50280),  # Pythia-160m's

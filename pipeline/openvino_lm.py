@@ -9,6 +9,7 @@ import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from threading import RLock
 from time import perf_counter
@@ -19,7 +20,7 @@ import openvino.opset13 as ops
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
-from pipeline.kv_cache import Input, Inputs, KVCache, KVCacheKind, KVPrecision, paged
+from pipeline.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, paged
 from pipeline.kv_cache.paged import MOST_DECODED, PAD_TO, BlockPool, PagedKVCache
 from pipeline.kv_cache.stateful import MaskedKVCache, StatefulKVCache
 from pipeline.kv_cache.uncached import Uncached
@@ -76,6 +77,7 @@ class OVModel:
         self.context_length: int = config["max_position_embeddings"]
         self.weight_bytes = (folder / _BIN).stat().st_size
         self.piece = _PIECE if kv_cache == "paged" else self.context_length
+        self.runs = 0
         self.lock = RLock()  # one run at a time: they would only compete for the same cores
 
         model = _read_model(folder)
@@ -130,6 +132,13 @@ class OVModel:
             cache.continue_from(shared)
         return OVCausalLM(self, request, cache, vocab_size)
 
+    def operations(self) -> dict[str, float]:
+        """Seconds by kind of operation, means of all `runs`; needs the property PERF_COUNT."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for node in self._compiled.create_infer_request().profiling_info:
+            seconds[node.node_type] += node.real_time.total_seconds()
+        return dict(seconds)
+
     def warm(self) -> tuple[tuple[float, ...], float]:
         """Runs every token count that decoding uses: each compiles kernels the first time.
 
@@ -159,17 +168,16 @@ class OVModel:
 class OVCausalLM:
     """One sequence of a model. Made by `OVModel.sequence`.
 
-    Input tensors are allocated once, by the request, and reshaped and written in place.
+    The small inputs are the cache's own arrays, which it writes in place.
     """
 
     def __init__(
         self, model: OVModel, request: ov.InferRequest, cache: KVCache, vocab_size: int
     ) -> None:
         self.vocab_size = vocab_size
-        self._piece, self._lock = model.piece, model.lock
+        self._model = model
         self._request, self._cache = request, cache
-        self._tensors = {port.any_name: request.get_tensor(port) for port in request.model_inputs}
-        self._written: dict[str, tuple[Input, Input]] = {}  # what was written last, and where
+        self._bound: Inputs = {}
         self._logits = request.get_output_tensor()
 
     @property
@@ -190,49 +198,42 @@ class OVCausalLM:
         Returns:
             float32[rows, vocab], good until the next run.
         """
-        while len(tokens) > max(self._piece, rows):
-            self._run(tokens[: self._piece], 0, 0)
-            tokens = tokens[self._piece :]
+        while len(tokens) > max(self._model.piece, rows):
+            self._run(tokens[: self._model.piece], 0, 0)
+            tokens = tokens[self._model.piece :]
         return self._run(tokens, rows, width)
 
     def rollback(self, length: int) -> None:
         self._cache.rollback(length)
 
-    def operations(self) -> dict[str, float]:
-        """Seconds of the last run by kind of operation; needs the property PERF_COUNT."""
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for node in self._request.profiling_info:
-            seconds[node.node_type] += node.real_time.total_seconds()
-        return dict(seconds)
-
     def _run(self, tokens: Sequence[int], rows: int, width: int) -> NDArray[np.float32]:
         if not tokens:
             return np.empty((0, self.vocab_size), np.float32)
-        with self._lock:
-            inputs = self._cache.append(np.array(tokens, np.int64), width)
+        with self._model.lock:
+            inputs = self._cache.append(tokens, width)
             end = inputs["input_ids"].size
             wanted = min(max(rows, width), end) if rows else 0  # as many in every run of a width
-            inputs[_ROWS] = np.arange(end - wanted, end)
-            self._write(inputs)
+            self._bind(inputs)
+            self._bind({_ROWS: _last_rows(end, wanted)})
             self._request.start_async()
             self._request.wait()
+            self._model.runs += 1
         if not rows:
             return np.empty((0, self.vocab_size), np.float32)
         logits: NDArray[np.float32] = self._logits.data.reshape(wanted, -1)
         return logits[wanted - rows :, : self.vocab_size]
 
-    def _write(self, inputs: Inputs) -> None:
-        """Copies into tensors what is not there yet."""
+    def _bind(self, inputs: Inputs) -> None:
+        """Makes each array the request's tensor, in place, if it is not that already."""
         for name, value in inputs.items():
-            written, view = self._written.get(name, (None, None))
-            if written is value:
-                continue
-            if view is None or view.shape != value.shape:
-                tensor = self._tensors[name]
-                tensor.shape = value.shape
-                view = tensor.data
-            view[...] = value
-            self._written[name] = value, view
+            if self._bound.get(name) is not value:
+                self._request.set_tensor(name, ov.Tensor(value, shared_memory=True))
+                self._bound[name] = value
+
+
+@cache
+def _last_rows(end: int, count: int) -> NDArray[np.int64]:
+    return np.arange(end - count, end)
 
 
 def _select_rows(model: ov.Model, token_axis: int) -> None:

@@ -67,14 +67,15 @@ def verify(
         draft_probs: float32[g, vocab], what each token was drawn from; None if deterministic.
         draft_tokens: the g proposed ids; g may be 0.
     """
-    rows = np.arange(len(draft_tokens))
-    target_prob = target_probs[rows, draft_tokens] if len(rows) else np.empty(0, np.float32)
-    draft_prob = np.ones_like(target_prob)
-    if draft_probs is not None and len(rows):
-        draft_prob = draft_probs[rows, draft_tokens]
-    accept_prob = np.minimum(1.0, target_prob / draft_prob)
+    # Plain floats: for a handful of tokens, each call into NumPy takes longer than the arithmetic.
+    places = list(enumerate(draft_tokens))
+    target_prob = [float(target_probs[place, token]) for place, token in places]
+    draft_prob = [1.0] * len(places)
+    if draft_probs is not None:
+        draft_prob = [float(draft_probs[place, token]) for place, token in places]
+    accept_prob = [min(1.0, p / q) for p, q in zip(target_prob, draft_prob, strict=True)]
 
-    uniform: list[float | None] = [None] * len(rows)
+    uniform: list[float | None] = [None] * len(places)
     accepted = 0
     for i, chance in enumerate(accept_prob):
         if 0 < chance < 1:
@@ -83,7 +84,7 @@ def verify(
             break
         accepted += 1
 
-    if accepted < len(rows):
+    if accepted < len(places):
         origin = Origin.RESAMPLED
         draft_row = None if draft_probs is None else draft_probs[accepted]
         remaining = _residual(target_probs[accepted], draft_row, draft_tokens[accepted])
@@ -95,9 +96,9 @@ def verify(
         accepted,
         token,
         origin,
-        tuple(draft_prob.tolist()),
-        tuple(target_prob.tolist()),
-        tuple(accept_prob.tolist()),
+        tuple(draft_prob),
+        tuple(target_prob),
+        tuple(accept_prob),
         tuple(uniform),
     )
 

@@ -5,6 +5,7 @@ Importing this package loads no OpenVINO; its implementations do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -13,9 +14,7 @@ from numpy.typing import NDArray
 KVCacheKind = Literal["paged", "stateful", "stateful-masked", "uncached"]
 KVPrecision = Literal["f32", "f16", "u8"]
 
-Tokens = NDArray[np.int64]
-Input = NDArray[np.int32] | NDArray[np.int64]
-Inputs = dict[str, Input]
+Inputs = dict[str, NDArray[np.int32] | NDArray[np.int64]]
 
 
 class KVCache(Protocol):
@@ -30,13 +29,13 @@ class KVCache(Protocol):
         """Tokens that count as past."""
         ...
 
-    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
-        """Makes room for int64[n] `tokens`; returns the inputs of the run that fills it.
+    def append(self, tokens: Sequence[int], width: int = 0) -> Inputs:
+        """Makes room for n `tokens`; returns the inputs of the run that fills it.
 
         A decoding run is padded to `width` tokens, where padding need not be rolled back.
 
-        The run's last n rows belong to `tokens`. An array that was returned before still holds the
-        same: it need not be copied again.
+        The run's last n rows belong to `tokens`. The arrays are the cache's, which may write to
+        them at the next call.
         """
         ...
 

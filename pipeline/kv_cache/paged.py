@@ -7,14 +7,14 @@ back is a smaller number and blocks put back on a list: O(1), nothing is copied.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import RLock
 
 import numpy as np
 import openvino as ov
 from openvino._offline_transformations import paged_attention_transformation
 
-from pipeline.kv_cache import Inputs, Tokens
+from pipeline.kv_cache import Inputs
 
 BLOCK = 32  # tokens a block holds on the CPU plugin
 MOST_DECODED = 9  # tokens in the widest verification; a longer run is a piece of a prompt
@@ -149,26 +149,26 @@ class PagedKVCache:
         self._laid_out = None
         self._length = other._length
 
-    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
+    def append(self, tokens: Sequence[int], width: int = 0) -> Inputs:
         past, count = self._length, len(tokens)
         self._length += count
         self._make_room(past)
         decoding = count <= MOST_DECODED
         padding = max(0, max(width, self._least_tokens) - count) if decoding else -count % PAD_TO
         if self._laid_out != (padding, count):
-            self._laid_out, self._layout = (padding, count), self._lay_out(padding, count)
-        input_ids = np.empty(padding + count, np.int64)
-        input_ids[:padding], input_ids[padding:] = tokens[0], tokens
-        position_ids = np.arange(past - padding, self._length)
-        position_ids[:padding] = 0
-        split = count <= self._most_split
-        return {
-            "input_ids": input_ids,
-            "position_ids": position_ids,
-            "past_lens": position_ids if split else np.array([0, past][padding == 0 :]),
-            "max_context_len": np.array(max(self._length, padding)),
-            **self._layout,
-        }
+            self._laid_out = padding, count
+            for name, value in self._lay_out(padding, count).items():
+                # The same array if it can be: to tell the plugin of another takes long.
+                if name not in self._layout or self._layout[name].shape != value.shape:
+                    self._layout[name] = value
+                self._layout[name][...] = value
+        inputs = self._layout
+        inputs["input_ids"][padding:] = tokens
+        sequences = count if count <= self._most_split else 1
+        inputs["position_ids"][padding:] = np.arange(past, self._length)
+        inputs["past_lens"][-sequences:] = inputs["position_ids"][padding : padding + sequences]
+        inputs["max_context_len"][...] = max(self._length, padding)
+        return inputs
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= self._length:
@@ -179,20 +179,24 @@ class PagedKVCache:
             self._laid_out = None
 
     def _lay_out(self, padding: int, count: int) -> Inputs:
-        """Which tokens are a sequence, and in which blocks. Padding comes first."""
+        """Which tokens are a sequence, and in which blocks. Padding comes first, without a past."""
         if count <= self._most_split:
-            fillers, parts, starts = padding, count, [*range(padding + count + 1)]
+            fillers, parts, begins = padding, count, [*range(padding + count + 1)]
         else:
-            fillers, parts, starts = min(padding, 1), 1, [padding, padding + count]
-            starts[:0] = [0] * fillers
+            fillers, parts = min(padding, 1), 1
+            begins = [*[0] * fillers, padding, padding + count]
         own = len(self._table)
-        blocks = np.full((fillers + parts) * own, self._pool.scratch)  # of one size for one width
+        blocks = np.full((fillers + parts) * own, self._pool.scratch, np.int32)
         blocks[fillers : fillers + parts * own] = self._table * parts
         block_begins = [*range(fillers), *(fillers + part * own for part in range(parts + 1))]
         return {
-            "subsequence_begins": np.array(starts),
-            "block_indices": blocks,
-            "block_indices_begins": np.array(block_begins),
+            "input_ids": np.zeros(padding + count, np.int64),
+            "position_ids": np.zeros(padding + count, np.int64),
+            "past_lens": np.zeros(fillers + parts, np.int32),
+            "subsequence_begins": np.array(begins, np.int32),
+            "block_indices": blocks,  # as many for every run of a width; the end may be unused
+            "block_indices_begins": np.array(block_begins, np.int32),
+            "max_context_len": np.zeros((), np.int32),
         }
 
     def _make_room(self, past: int) -> None:

@@ -7,11 +7,15 @@ masks them. Both are lazy: nothing happens until the next run, and nothing where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 
-from pipeline.kv_cache import Inputs, Tokens
+from pipeline.kv_cache import Inputs
 
+Int64s = NDArray[np.int64]
 _TOKEN_AXIS = 2  # of a state: [batch, heads, tokens, head size]
 
 
@@ -32,7 +36,7 @@ class StatefulKVCache:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
+    def append(self, tokens: Sequence[int], width: int = 0) -> Inputs:
         if self._length < self._held:
             self._trim()
         past, self._length = self._length, self._length + len(tokens)
@@ -69,7 +73,7 @@ class MaskedKVCache:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
+    def append(self, tokens: Sequence[int], width: int = 0) -> Inputs:
         if not self._slots:
             self._request.reset_state()
             self._held = 0
@@ -86,10 +90,10 @@ class MaskedKVCache:
         del self._slots[length:]
 
 
-def stateful_inputs(tokens: Tokens, positions: Tokens, mask: Tokens) -> Inputs:
+def stateful_inputs(tokens: Sequence[int], positions: Int64s, mask: Int64s) -> Inputs:
     """The inputs of optimum-intel's stateful graph, for a batch of one."""
     return {
-        "input_ids": tokens[None],
+        "input_ids": np.array([tokens], np.int64),
         "position_ids": positions[None],
         "attention_mask": mask[None],
         "beam_idx": np.zeros(1, np.int32),

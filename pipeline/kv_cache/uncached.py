@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import openvino as ov
 
-from pipeline.kv_cache import Inputs, Tokens
+from pipeline.kv_cache import Inputs
 from pipeline.kv_cache.stateful import stateful_inputs
 
 
@@ -16,18 +18,18 @@ class Uncached:
 
     def __init__(self, request: ov.InferRequest) -> None:
         self._request = request
-        self._tokens = np.empty(0, np.int64)
+        self._tokens: list[int] = []
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def append(self, tokens: Tokens, width: int = 0) -> Inputs:
+    def append(self, tokens: Sequence[int], width: int = 0) -> Inputs:
         self._request.reset_state()
-        self._tokens = np.concatenate([self._tokens, tokens])
+        self._tokens += tokens
         length = len(self._tokens)
         return stateful_inputs(self._tokens, np.arange(length), np.ones(length, np.int64))
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= len(self._tokens):
             raise ValueError(f"cannot roll {len(self._tokens)} tokens back to {length}")
-        self._tokens = self._tokens[:length]
+        del self._tokens[length:]

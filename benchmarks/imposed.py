@@ -1,0 +1,139 @@
+"""How fast would a pair be whose draft were right that often? Acceptance imposed by a coin.
+
+    python -m benchmarks.imposed [--target 160M] [--acceptance 0.8] [--repeats 5]
+
+The models have random weights, which agree on nothing. So the target's own greedy text is made
+first; then a drafter that runs the draft model, for its time, puts that text's next token in the
+place of what it drafted, or a wrong one, as a seeded coin says. Everything else is as always:
+costs, caches and the test are real, the acceptance is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Spread, save, table
+from benchmarks.shapes import SHAPES, model_folder
+from pipeline.decoding import Autoregressive, Speculative
+from pipeline.draft_length import Fixed
+from pipeline.drafters import GoOn, ModelDrafter
+from pipeline.events import Event, Step
+from pipeline.openvino_lm import OVModel
+from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.request import MAX_DRAFT_LENGTH
+from pipeline.sampling import SamplingParams
+from pipeline.speculation import Draft
+
+DRAFT = "draft"  # of `SHAPES`
+_PROMPT = list(range(100, 148))
+_GREEDY = SamplingParams()
+
+
+class CoinDrafter(ModelDrafter):
+    """Drafts as long as the model does, and what the coin says."""
+
+    def foretell(self, text: Sequence[int], acceptance: float, seed: int) -> None:
+        """From now on: `text` is what the target will say, prompt included."""
+        self._text, self._acceptance = text, acceptance
+        self._coin = np.random.default_rng(seed)
+
+    def propose(
+        self,
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        go_on: GoOn | None = None,
+    ) -> Draft:
+        drafted = len(super().propose(tokens, k, params, rng, go_on))
+        told = self._text[len(tokens) : len(tokens) + drafted]
+        right = self._coin.random(len(told)) < self._acceptance
+        return Draft(tuple(t if ok else t ^ 1 for t, ok in zip(told, right, strict=True)))
+
+
+def steps(events: Sequence[Event]) -> list[Step]:
+    return [event for event in events if isinstance(event, Step)]
+
+
+def ms_per_token(made: Sequence[Step]) -> float:
+    return 1e3 * sum(s.seconds for s in made) / sum(len(s.tokens) for s in made)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", choices=SHAPES, default="160M")
+    parser.add_argument("--acceptance", type=float, default=0.8)
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    tokenizer = PAIRS[DEFAULT_PAIR].target / "tokenizer.json"
+    folders = [model_folder(SHAPES[n], "int8", tokenizer) for n in (options.target, DRAFT)]
+    exact, fastest, draft_model = (
+        OVModel(folders[0]),
+        OVModel(folders[0], lossless=False),
+        OVModel(folders[1]),
+    )
+    for model in (exact, fastest, draft_model):
+        model.warm()
+
+    def autoregressive(model: OVModel) -> list[Step]:
+        decoder = Autoregressive(model.sequence(), frozenset())
+        return steps(list(decoder.generate(_PROMPT, _GREEDY, options.max_new_tokens)))
+
+    text = [*_PROMPT, *(token for step in autoregressive(exact) for token in step.tokens)]
+    times: dict[str, list[float]] = {"fastest": [], "exact": []}
+    made: dict[int, list[Step]] = {k: [] for k in range(1, MAX_DRAFT_LENGTH + 1)}
+    for turn in range(options.repeats):
+        times["fastest"].append(ms_per_token(autoregressive(fastest)))
+        times["exact"].append(ms_per_token(autoregressive(exact)))
+        for k in made:
+            drafter = CoinDrafter(draft_model.sequence(), exact.vocab_size, frozenset())
+            drafter.foretell([*text, *text], options.acceptance, seed=turn)
+            decoder = Speculative(exact.sequence(), drafter, partial(Fixed, k), frozenset())
+            run = steps(list(decoder.generate(_PROMPT, _GREEDY, options.max_new_tokens)))
+            assert [t for s in run for t in s.tokens] == text[len(_PROMPT) :]
+            made[k] += run
+            times.setdefault(str(k), []).append(ms_per_token(run))
+
+    results: list[dict[str, Any]] = []
+    for k, run in made.items():
+        tested = sum(min(step.accepted + 1, len(step.drafted)) for step in run)
+        spread = Spread.of(times[str(k)])
+        results.append(
+            {
+                "draft_length": k,
+                "acceptance": sum(step.accepted for step in run) / tested,
+                "block_efficiency": sum(len(step.tokens) for step in run) / len(run),
+                "draft_ms": 1e3 * statistics.median(s.draft_s / k for s in run),
+                "verify_ms": 1e3 * statistics.median(s.verify_s for s in run),
+                "ms_per_token": spread.median,
+                "over_fastest": statistics.median(
+                    slow / fast for slow, fast in zip(times["fastest"], times[str(k)], strict=True)
+                ),
+            }
+        )
+    about = f"{options.target}, random weights, acceptance imposed by a coin: {options.acceptance}"
+    print(f"{about}; autoregressive {Spread.of(times['fastest'])} ms a token")
+    print(f"(exact: {Spread.of(times['exact'])})\n")
+    table(
+        ("K", "accepted", "block", "draft ms", "verify ms", "ms a token", "× fastest AR"),
+        [[row["draft_length"], *(f"{v:.2f}" for v in list(row.values())[1:])] for row in results],
+    )
+    save(
+        "imposed",
+        about=about,
+        autoregressive_ms={name: statistics.median(times[name]) for name in ("fastest", "exact")},
+        results=results,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Pictures of the results in `benchmarks/results/`, for people who would rather look.
+
+pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benchmarks.plot
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import plotly.graph_objects as go
+
+from benchmarks.report import RESULTS
+
+_OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
+
+
+def peers(results: dict[str, Any]) -> go.Figure:
+    """Milliseconds a token of the embedded pair, by engine; whiskers are quartiles."""
+    rows = [row for row in results["results"]["dolly-mini"] if "failed" not in row]
+    rows.sort(key=lambda row: -row["ms_per_token"]["median"])
+    spreads = [row["ms_per_token"] for row in rows]
+    figure = go.Figure(
+        go.Bar(
+            x=[spread["median"] for spread in spreads],
+            y=[row["engine"] for row in rows],
+            text=[f"{spread['median']:.1f}" for spread in spreads],
+            textposition="inside",
+            insidetextanchor="start",
+            orientation="h",
+            marker_color=[
+                _OURS if row["engine"].startswith("this project") else _OTHERS for row in rows
+            ],
+            error_x={
+                "array": [spread["high"] - spread["median"] for spread in spreads],
+                "arrayminus": [spread["median"] - spread["low"] for spread in spreads],
+                "thickness": 1,
+            },
+        )
+    )
+    return figure.update_layout(xaxis_title="milliseconds a token, the embedded pair")
+
+
+def draft_length(results: dict[str, Any]) -> go.Figure:
+    """Milliseconds a token by fixed length; auto's as a line across."""
+    figure = go.Figure()
+    for row in results["results"]:
+        fixed = {k: ms for k, ms in row["ms_per_token"].items() if k != "auto"}
+        figure.add_scatter(x=list(fixed), y=list(fixed.values()), name=row["kind"], mode="lines")
+        figure.add_scatter(
+            x=["auto"],
+            y=[row["ms_per_token"]["auto"]],
+            mode="markers",
+            marker_color=figure.layout.template.layout.colorway[(len(figure.data) - 1) // 2 % 10],
+            showlegend=False,
+        )
+    return figure.update_layout(xaxis_title="draft length", yaxis_title="milliseconds a token")
+
+
+def roofline(results: dict[str, Any]) -> go.Figure:
+    """What a step takes, and the least that reading its bytes can take."""
+    rows = results["results"]
+    names = [f"{row['shape']} {row['weights']}" for row in rows]
+    least = [1e3 * row["bytes"] / results["bytes_per_second"] for row in rows]
+    figure = go.Figure()
+    figure.add_bar(x=names, y=least, name="limit of the memory", marker_color=_LIMIT)
+    figure.add_bar(x=names, y=[r["step_ms"] for r in rows], name="a step", marker_color=_OURS)
+    return figure.update_layout(yaxis_title="milliseconds a step")
+
+
+def main() -> None:
+    for draw in (peers, draft_length, roofline):
+        path = RESULTS / f"{draw.__name__}.json"
+        figure = draw(json.loads(path.read_text(encoding="utf-8")))
+        figure.update_layout(
+            template="plotly_white", font_size=14, margin={"l": 10, "r": 20, "t": 20, "b": 10}
+        )
+        figure.update_xaxes(automargin=True)
+        figure.update_yaxes(automargin=True)
+        figure.write_image(path.with_suffix(".svg"), width=860, height=420)
+        print(path.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()
