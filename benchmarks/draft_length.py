@@ -4,7 +4,8 @@
 
 Each prompt is answered autoregressively, with every fixed draft length, and with "auto", in an
 order that turns with each repeat. The regret is what "auto" takes over the best fixed length of
-that kind of prompt, found afterwards; zero tokens drafted is a fixed length too.
+that kind of prompt, found afterwards; zero tokens drafted is a fixed length too. Then "auto" gets a
+draft with random weights, and the target itself as its draft: it should lose next to nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
+from benchmarks.shapes import SHAPES, model_folder
 from pipeline.dolly import Dolly, Mode
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR
+from pipeline.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 
 _AUTO = "auto"
@@ -39,18 +44,24 @@ def milliseconds(
     return 1e3 * (lane.seconds_per_token or 0)
 
 
-def measure(dolly: Dolly, kind: str, repeats: int, settings: dict[str, Any]) -> dict[str, Any]:
+def measure(
+    dolly: Dolly,
+    kind: str,
+    repeats: int,
+    settings: dict[str, Any],
+    lengths: Sequence[int | str] = _LENGTHS,
+) -> dict[str, Any]:
     """Every length on every prompt of a kind: a median of each prompt's repeats, then the mean."""
-    samples: dict[str, list[list[float]]] = {str(k): [[] for _ in KINDS[kind]] for k in _LENGTHS}
+    samples: dict[str, list[list[float]]] = {str(k): [[] for _ in KINDS[kind]] for k in lengths}
     for turn in range(repeats):
-        for length in (*_LENGTHS[turn % len(_LENGTHS) :], *_LENGTHS[: turn % len(_LENGTHS)]):
+        for length in (*lengths[turn % len(lengths) :], *lengths[: turn % len(lengths)]):
             for place, prompt in enumerate(KINDS[kind]):
                 samples[str(length)][place].append(milliseconds(dolly, prompt, length, settings))
     taken = {
         length: statistics.mean(statistics.median(times) for times in prompts)
         for length, prompts in samples.items()
     }
-    best = min((str(k) for k in _LENGTHS if k != _AUTO), key=taken.__getitem__)
+    best = min((str(k) for k in lengths if k != _AUTO), key=taken.__getitem__)
     return {
         "kind": kind,
         "ms_per_token": taken,
@@ -58,6 +69,14 @@ def measure(dolly: Dolly, kind: str, repeats: int, settings: dict[str, Any]) -> 
         "regret": taken[_AUTO] / taken[best] - 1,
         "over_autoregression": taken["0"] / taken[_AUTO],
     }
+
+
+def with_draft(draft: Path, repeats: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """ "auto" against autoregression where the embedded target has another draft."""
+    with tempfile.TemporaryDirectory() as made:
+        for name, folder in (("target", PAIRS[DEFAULT_PAIR].target), ("draft", draft)):
+            (Path(made) / name).symlink_to(folder)
+        return measure(Dolly(made), "open question", repeats, settings, (0, _AUTO))
 
 
 def main() -> int:
@@ -76,6 +95,12 @@ def main() -> int:
     try:
         dolly = Dolly(options.pair)
         results = [measure(dolly, kind, options.repeats, settings) for kind in KINDS]
+        target = PAIRS[DEFAULT_PAIR].target
+        random = model_folder(SHAPES["draft"], "int8", target / "tokenizer.json")
+        bad_drafts = {
+            name: with_draft(draft, options.repeats, settings)
+            for name, draft in (("random weights", random), ("the target itself", target))
+        }
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -92,12 +117,15 @@ def main() -> int:
             for row in results
         ],
     )
+    for name, row in bad_drafts.items():
+        print(f"with a draft of {name}: {row['over_autoregression']:.3f} × autoregression")
     save(
-        "draft_length",
+        "draft_length" if options.drafter == "model" else f"draft_length-{options.drafter}",
         pair=dolly.describe(),
         repeats=options.repeats,
         **settings,
         results=results,
+        bad_drafts=bad_drafts,
     )
     return 0
 

@@ -6,6 +6,7 @@
    is the call and what it adds to the next run, against the same run with nothing rolled back.
 2. Everything outside model runs, as a share of real rounds.
 3. Milliseconds a token of the lossless settings against the plugin's fastest, in alternation.
+4. Target runs of 1 to 9 tokens, each after one of the same width, and what another width adds.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[s
 def _refill(sequence: OVCausalLM, length: int) -> None:
     sequence.rollback(0)
     sequence.forward([_TOKEN] * (length - 1), rows=0)
-    sequence.forward([_TOKEN], rows=1)  # so that what follows is a step and not a prefill
+    # So that what follows is a step of the same width, not the first after a prompt.
+    sequence.forward([_TOKEN], rows=1, width=_K + 1)
 
 
 def _timed_run(sequence: OVCausalLM) -> float:
@@ -176,8 +178,15 @@ def main() -> int:
                 times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
     spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
     table(("settings", "ms a token"), list(spreads.items()))
+    runs, switch = dolly.models("paged")[0].warm()
+    table(
+        ("target run of", *map(str, range(1, len(runs) + 1)), "another width"),
+        [["ms", *(f"{1e3 * seconds:.2f}" for seconds in runs), f"+{1e3 * switch:.2f}"]],
+    )
     save(
         "rounds",
+        run_ms=[1e3 * seconds for seconds in runs],
+        switch_ms=1e3 * switch,
         pair=dolly.describe(),
         rollback=costs,
         outside_percent={name: spread.median for name, spread in shares.items()},

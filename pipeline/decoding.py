@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.draft_length import DraftLength
 from pipeline.drafters import CausalLM, Drafter
 from pipeline.events import Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.sampling import SamplingParams, draw, probabilities
+from pipeline.sampling import SamplingParams, choose, probabilities
 from pipeline.speculation import Draft, verify
 
 
@@ -51,7 +51,7 @@ class Autoregressive:
                 start = perf_counter()
                 logits = target.forward(sequence[len(target) :], rows=1)
                 verified = perf_counter()
-                token = draw(probabilities(logits, params)[0], rng)
+                token = choose(logits, params, rng)
                 sequence.append(token)
                 end = perf_counter()
                 yield Step(
@@ -108,7 +108,7 @@ class Speculative:
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
                 start = perf_counter()
-                most, draft = min(draft_length.most(), left - 1), Draft()
+                most, draft = draft_length.most(left - 1), Draft()
                 if most:
                     draft = drafter.propose(sequence, most, params, rng, draft_length.go_on)
                 width = draft_length.width(len(draft))

@@ -6,7 +6,6 @@ This is where the parts meet: prompt, tokenizer, models, decoders, race, trace.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from pipeline.openvino_lm import OVModel
 from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.prompt import PREAMBLE
 from pipeline.race import race
-from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.request import Request
 from pipeline.tokenizer import Tokenizer
 from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
 
@@ -74,9 +73,7 @@ class Dolly:
         self._loading = threading.Lock()
         self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
         self._costs: dict[KVCacheKind, Costs] = {}
-        self._experiences: defaultdict[tuple[KVCacheKind, DrafterKind], Experience] = defaultdict(
-            partial(Experience, MAX_DRAFT_LENGTH)
-        )
+        self._experiences: dict[tuple[KVCacheKind, DrafterKind], Experience] = {}
         self.models("paged")
 
     @property
@@ -146,7 +143,6 @@ class Dolly:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
         costs, lookup = self._costs[request.kv_cache], PromptLookupDrafter(end_ids)
-        experience = self._experiences[request.kv_cache, request.drafter]
         drafter: Drafter = lookup
         if request.drafter == "lookup":
             costs = replace(costs, draft=0.0)
@@ -155,9 +151,10 @@ class Dolly:
             drafter = model = ModelDrafter(draft, target.vocab_size, end_ids)
             if request.drafter == "hybrid":
                 drafter = HybridDrafter(lookup, model, costs)
-        length = request.draft_length
+        kind, length = (request.kv_cache, request.drafter), request.draft_length
+        experience = self._experiences.setdefault(kind, Experience(costs))
         choose: Callable[[], DraftLength] = (
-            partial(Auto, costs, experience) if length == "auto" else partial(Fixed, length)
+            partial(Auto, experience) if length == "auto" else partial(Fixed, length)
         )
         speculative = Speculative(target, drafter, choose, end_ids)
         return speculative.generate(prompt, request.sampling, budget)

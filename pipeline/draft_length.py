@@ -30,8 +30,10 @@ Chances = NDArray[np.float64]
 class DraftLength(Protocol):
     """Decides, round by round of one generation, how much is drafted."""
 
-    def most(self) -> int:
-        """Tokens to draft in the round that begins, at most; 0 if drafting does not pay."""
+    def most(self, room: int) -> int:
+        """Tokens to draft in the round that begins, at most; 0 if drafting does not pay. There is
+        room for so many.
+        """
         ...
 
     @property
@@ -57,8 +59,8 @@ class Fixed:
         self._length = length
         self._idle = 0  # rounds since something was drafted: a look-up finds nothing for long
 
-    def most(self) -> int:
-        return self._length
+    def most(self, room: int) -> int:
+        return min(self._length, room)
 
     def width(self, drafted: int) -> int:
         self._idle = 0 if drafted else self._idle + 1
@@ -69,14 +71,21 @@ class Fixed:
 
 
 class Experience:
-    """How often drafted tokens passed: by their place in the draft, and by the confidence in them.
+    """What runs take, and how often drafted tokens passed: by their place in the draft, and by the
+    confidence in them.
 
     One belongs to a pair and a drafter, and outlives a generation, so that the next one need not
-    find out anew. Recent tests weigh more.
+    find out anew. What is recent weighs more.
+
+    Args:
+        costs: as measured before anything was generated.
     """
 
-    def __init__(self, longest: int) -> None:
-        self._passed, self._tested = np.zeros((2, longest))
+    def __init__(self, costs: Costs) -> None:
+        self.step_s, self.draft_s = costs.verify[0], costs.draft
+        self.verify = np.array(costs.verify) / costs.verify[0]  # steps, of a run of 1, 2, … tokens
+        self.switch = costs.switch / costs.verify[0]
+        self._passed, self._tested = np.zeros((2, len(costs.verify) - 1))
         self._sure_passed, self._sure_tested = np.zeros((2, _BINS))
 
     def by_place(self) -> Chances:
@@ -102,7 +111,15 @@ class Experience:
             level = _level(confidence)
             _count(self._sure_passed, self._sure_tested, level, place < accepted)
 
+    def time_step(self, seconds: float) -> None:
+        self.step_s += (1 - _MEMORY) * (seconds - self.step_s)
+
+    def time_draft(self, seconds: float) -> None:
+        """Of one token."""
+        self.draft_s += (1 - _MEMORY) * (seconds - self.draft_s)
+
     def fade(self) -> None:
+        """For a step that tested nothing."""
         self._passed *= _FADING
         self._tested *= _FADING
 
@@ -119,34 +136,29 @@ class Auto:
     another run with the same seed may draw another text.
     """
 
-    def __init__(self, costs: Costs, experience: Experience) -> None:
+    def __init__(self, experience: Experience) -> None:
         self._experience = experience
-        self._step_s, self._draft_s = costs.verify[0], costs.draft
-        self._verify = np.array(costs.verify) / costs.verify[0]  # of a run of 1, 2, … tokens
-        self._switch = costs.switch / costs.verify[0]
-        self._longest = len(costs.verify) - 1
         self._width, self._last_width = 1, 0
-        self._steady = False  # this round's run is as wide as the last one's
         self._most, self._price = 0, 0.0  # of this round: tokens, and what each has to be worth
         self._chances = experience.by_place()
         self._confidences: list[float] = []
         self._reach, self._expected = 1.0, 0.0  # that all drafted so far pass; how many do
 
-    def most(self) -> int:
-        draft = self._draft_s / self._step_s
-        chances = self._experience.by_place()
+    def most(self, room: int) -> int:
+        known, chances = self._experience, self._experience.by_place()
+        draft = known.draft_s / known.step_s
         tokens = 1 + np.array([0, *np.cumsum(np.cumprod(chances))])  # of a draft of 0, 1, 2, …
-        drafting = draft * np.arange(self._longest + 1)
-        rates = tokens / (drafting + self._verify)
-        rates_here = (tokens / (drafting + self._verify[self._width - 1]))[: self._width]
-        best, best_here = int(rates.argmax()), int(rates_here.argmax())
-        gain = _HORIZON / rates_here[best_here] - _HORIZON / rates[best]
-        if gain > self._switch:
-            self._width, best_here = best + 1, best
+        drafting = draft * np.arange(len(tokens))
+        rates = tokens / (drafting + known.verify)
+        rates_here = (tokens / (drafting + known.verify[self._width - 1]))[: self._width]
+        best, most = int(rates.argmax()), int(rates_here.argmax())
+        if _HORIZON / rates_here[most] - _HORIZON / rates[best] > known.switch:
+            self._width, most = best + 1, best
+        if not most and not known.draft_s:
+            most = len(chances)  # a copy costs nothing: have a look
         self._chances, self._price = chances, draft * float(max(rates[best], rates_here.max()))
         self._confidences, self._reach, self._expected = [], 1.0, 0.0
-        # A copy costs nothing: have a look.
-        self._most = best_here if best_here or self._draft_s else self._longest
+        self._most = min(most, room)
         return self._most
 
     def go_on(self, confidence: float) -> bool:
@@ -157,23 +169,23 @@ class Auto:
         return drafted < self._most and bool(self._reach * self._chances[drafted] > self._price)
 
     def width(self, drafted: int) -> int:
+        known = self._experience
         if self._width == 1 and drafted:  # a copy, where drafting did not pay: there and back
-            cost = self._verify[drafted] - 1 + 2 * self._switch
-            self._width = drafted + 1 if self._expected > cost else 1
-        self._steady, self._last_width = self._width == self._last_width, self._width
+            pays = self._expected > known.verify[drafted] - 1 + 2 * known.switch
+            self._width = drafted + 1 if pays else 1
         return self._width
 
     def learn(self, step: Step) -> None:
-        if self._steady:
-            fresh = step.verify_s / self._verify[self._width - 1]
-            self._step_s += (1 - _MEMORY) * (fresh - self._step_s)
+        known, drafted = self._experience, len(step.drafted)
+        if self._width == self._last_width:
+            known.time_step(step.verify_s / known.verify[self._width - 1])
+        self._last_width = self._width
         if self._width == 1:
-            self._experience.fade()
-            return
-        drafted = len(step.drafted)
-        self._experience.learn(step.accepted, drafted, self._confidences)
+            known.fade()
+        elif self._most:
+            known.learn(step.accepted, drafted, self._confidences)
         if drafted:
-            self._draft_s += (1 - _MEMORY) * (step.draft_s / drafted - self._draft_s)
+            known.time_draft(step.draft_s / drafted)
 
 
 def _level(confidence: float) -> int:

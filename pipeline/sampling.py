@@ -58,6 +58,13 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
     return probs
 
 
+def choose(logits: Logits, params: SamplingParams, rng: np.random.Generator) -> int:
+    """A token after float32[1, vocab], drawn from `probabilities`; greedy needs none of them."""
+    if params.temperature == 0:
+        return int(logits.argmax())
+    return draw(probabilities(logits, params)[0], rng)
+
+
 def draw(probs: Probs, rng: np.random.Generator) -> int:
     """One token id from float[vocab] weights, which need not sum to exactly 1.
 

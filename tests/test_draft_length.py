@@ -21,7 +21,7 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
     seconds, made, width = 0.0, 0, 0
     while made < tokens:
         drafted, accepted, before = 0, 0, width
-        for place in range(made, made + chooser.most()):
+        for place in range(made, made + chooser.most(LONGEST)):
             drafted += 1
             if chooser.go_on and not chooser.go_on(float(text[place])):
                 break
@@ -52,7 +52,7 @@ def pair(draft, slope=0.03, switch=0.5):
 
 
 def auto(costs, experience=None):
-    return Auto(costs, experience or Experience(LONGEST))
+    return Auto(experience or Experience(costs))
 
 
 def mean(make, costs, chances, runs=40):
@@ -73,7 +73,7 @@ def test_it_is_near_the_best_fixed_length(draft, chances):
     """When it has seen one generation; the first is spent on finding out."""
     costs, text = pair(draft), CHANCES[chances]
     best = min(mean(lambda k=k: Fixed(k), costs, text) for k in range(LONGEST + 1))
-    experience = Experience(LONGEST)
+    experience = Experience(costs)
     simulate(auto(costs, experience), costs, text, tokens=100, seed=1000)
     assert mean(lambda: auto(costs, experience), costs, text) < 1.06 * best
     assert mean(lambda: auto(costs), costs, text) < 1.2 * best
@@ -82,7 +82,8 @@ def test_it_is_near_the_best_fixed_length(draft, chances):
 @pytest.mark.parametrize("draft", [0.02, 0.2, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("chance", [0.0, 0.1])
 def test_a_useless_draft_costs_next_to_nothing(draft, chance):
-    costs, experience = pair(draft), Experience(LONGEST)
+    costs = pair(draft)
+    experience = Experience(costs)
     seconds = [simulate(auto(costs, experience), costs, [chance], seed=seed) for seed in range(40)]
     assert np.mean(seconds) < 100 / 0.97
 
@@ -94,8 +95,8 @@ def test_a_step_in_the_cost_of_verifying_is_no_wall():
 
 
 def test_a_draft_as_slow_as_the_target_is_never_tried():
-    assert auto(pair(1.0)).most() == 0
-    assert auto(pair(0.1)).most() > 1
+    assert auto(pair(1.0)).most(LONGEST) == 0
+    assert auto(pair(0.1)).most(LONGEST) > 1
 
 
 def test_what_was_lost_is_tried_again_after_a_while():
@@ -113,11 +114,24 @@ def test_measured_times_replace_those_of_the_warm_up():
 
 def test_drafts_that_cost_nothing_to_make_are_always_looked_at():
     """A look-up's, also where it found nothing for long: what can be copied then is."""
-    experience = Experience(LONGEST)
+    costs = pair(0.0)
+    experience = Experience(costs)
     for _ in range(30):
         experience.learn(0, 0, [])
-    chooser = auto(pair(0.0), experience)
-    assert simulate(chooser, pair(0.0), [0.95]) < 40
+    assert simulate(auto(costs, experience), costs, [0.95]) < 40
+
+
+def test_the_end_of_the_budget_teaches_nothing():
+    """With no room to draft, nothing was tested."""
+    experience = Experience(pair(0.1))
+    chooser = Auto(experience)
+    assert chooser.most(3) == 3
+    assert chooser.width(0) > 1
+    before = experience.by_place()
+    assert chooser.most(0) == 0
+    chooser.width(0)
+    chooser.learn(Step(0, (1,), (Origin.TARGET,), 0.0, 1.0, 0.0))
+    assert (experience.by_place() == before).all()
 
 
 def test_a_round_that_drafts_less_is_as_wide_as_the_others():

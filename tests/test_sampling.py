@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipeline.sampling import SamplingParams, draw, probabilities
+from pipeline.sampling import SamplingParams, choose, draw, probabilities
 
 LOGITS = arrays(np.float32, (2, 9), elements=st.floats(-20, 20, width=32))
 
@@ -74,3 +74,11 @@ def test_a_token_without_probability_is_never_drawn():
     rng = np.random.default_rng(0)
     probs = np.array([0, 0.5, 0, 0.5, 0], np.float32)
     assert {draw(probs, rng) for _ in range(500)} == {1, 3}
+
+
+@given(logits=st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=20), seed=st.integers(0))
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_a_choice_is_a_draw_from_the_probabilities(logits, seed, temperature):
+    row, params = np.array([logits], np.float32), SamplingParams(temperature, top_p=0.9)
+    drawn = draw(probabilities(row, params)[0], np.random.default_rng(seed))
+    assert choose(row, params, np.random.default_rng(seed)) == drawn
