@@ -18,7 +18,7 @@ from pipeline.draft_length import DraftLength
 from pipeline.drafters import CausalLM, Drafter
 from pipeline.events import Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.sampling import SamplingParams, choose, probabilities
-from pipeline.speculation import Draft, verify
+from pipeline.speculation import Draft, Verdict, verify
 
 
 class Autoregressive:
@@ -124,8 +124,11 @@ class Speculative:
                 verified = perf_counter()
 
                 # Accept, then resample or take the bonus token.
-                target_probs = probabilities(logits, params)
-                verdict = verify(target_probs, draft.probs, draft.tokens, rng)
+                if draft.tokens:
+                    target_probs = probabilities(logits, params)
+                    verdict = verify(target_probs, draft.probs, draft.tokens, rng)
+                else:
+                    verdict = Verdict(0, choose(logits, params, rng), Origin.TARGET)
                 tokens = (*draft.tokens[: verdict.accepted], verdict.token)
                 origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
                 for place, token in enumerate(tokens, start=1):

@@ -1,6 +1,7 @@
 """How many tokens to draft in a round: a fixed number, or as many as pay.
 
-Knows seconds, counts and confidences; no tokens, no models.
+Knows seconds, counts and confidences; no tokens, no models. Plain floats: it is asked in every
+round, and for so few numbers each call into NumPy takes longer than the arithmetic.
 
 A round also has a width, the tokens that its target run is padded to: a run of another width than
 the last costs extra (`Costs.switch`), and one that is a few tokens too wide costs little.
@@ -9,9 +10,6 @@ the last costs extra (`Costs.switch`), and one that is a few tokens too wide cos
 from __future__ import annotations
 
 from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.costs import Costs
 from pipeline.drafters import GoOn
@@ -22,9 +20,7 @@ _GUESS, _DOUBT = 0.6, 1.0  # chance of passing before anything was tested; tests
 _MEMORY = 0.97  # weight of what was before, when chances and times are averaged
 _FADING = 0.995  # of what was learned, with each step that does not draft: so it is tried again
 _HORIZON = 40  # tokens over which a change of width must earn what it costs
-_BINS = 10  # of confidence, each with its own chance of passing
-
-Chances = NDArray[np.float64]
+_LEVELS = 10  # of confidence, each with its own chance of passing
 
 
 class DraftLength(Protocol):
@@ -83,33 +79,31 @@ class Experience:
 
     def __init__(self, costs: Costs) -> None:
         self.step_s, self.draft_s = costs.verify[0], costs.draft
-        self.verify = np.array(costs.verify) / costs.verify[0]  # steps, of a run of 1, 2, … tokens
-        self.switch = costs.switch / costs.verify[0]
-        self._passed, self._tested = np.zeros((2, len(costs.verify) - 1))
-        self._sure_passed, self._sure_tested = np.zeros((2, _BINS))
+        self.verify = [seconds / self.step_s for seconds in costs.verify]  # of 1, 2, … tokens
+        self.switch = costs.switch / self.step_s
+        self._places = [_Count() for _ in costs.verify[1:]]
+        self._levels = [_Count() for _ in range(_LEVELS)]
 
-    def by_place(self) -> Chances:
+    def by_place(self) -> list[float]:
         """Of each token of a draft, given that those before it passed. A place where nothing was
         tested yet is taken for as good as the one before it.
         """
-        chances, chance = np.empty_like(self._passed), _GUESS
-        for place, (passed, tested) in enumerate(zip(self._passed, self._tested, strict=True)):
-            chances[place] = chance = (passed + _DOUBT * chance) / (tested + _DOUBT)
+        chances, chance = [], _GUESS
+        for count in self._places:
+            chance = count.chance(chance)
+            chances.append(chance)
         return chances
 
     def by_confidence(self, confidence: float) -> float:
         level = _level(confidence)
-        guess = (level + 0.5) / _BINS
-        passed, tested = self._sure_passed[level], self._sure_tested[level]
-        return float((passed + _DOUBT * guess) / (tested + _DOUBT))
+        return self._levels[level].chance((level + 0.5) / _LEVELS)
 
     def learn(self, accepted: int, drafted: int, confidences: list[float]) -> None:
         """Of one draft; none at all, where one was wanted, counts as one that did not pass."""
         for place in range(min(accepted + 1, max(drafted, 1))):
-            _count(self._passed, self._tested, place, place < accepted)
+            self._places[place].add(place < accepted)
         for place, confidence in enumerate(confidences[: min(accepted + 1, drafted)]):
-            level = _level(confidence)
-            _count(self._sure_passed, self._sure_tested, level, place < accepted)
+            self._levels[_level(confidence)].add(place < accepted)
 
     def time_step(self, seconds: float) -> None:
         self.step_s += (1 - _MEMORY) * (seconds - self.step_s)
@@ -120,8 +114,8 @@ class Experience:
 
     def fade(self) -> None:
         """For a step that tested nothing."""
-        self._passed *= _FADING
-        self._tested *= _FADING
+        for count in self._places:
+            count.fade(_FADING)
 
 
 class Auto:
@@ -145,18 +139,26 @@ class Auto:
         self._reach, self._expected = 1.0, 0.0  # that all drafted so far pass; how many do
 
     def most(self, room: int) -> int:
-        known, chances = self._experience, self._experience.by_place()
+        known = self._experience
+        self._chances = known.by_place()
         draft = known.draft_s / known.step_s
-        tokens = 1 + np.array([0, *np.cumsum(np.cumprod(chances))])  # of a draft of 0, 1, 2, …
-        drafting = draft * np.arange(len(tokens))
-        rates = tokens / (drafting + known.verify)
-        rates_here = (tokens / (drafting + known.verify[self._width - 1]))[: self._width]
-        best, most = int(rates.argmax()), int(rates_here.argmax())
-        if _HORIZON / rates_here[most] - _HORIZON / rates[best] > known.switch:
+        expected = tokens = 1.0  # of a draft of 0, 1, 2, … tokens
+        most = best = 0
+        rate_here, rate = 1 / known.verify[self._width - 1], 1.0
+        for count, chance in enumerate(self._chances, start=1):
+            expected *= chance
+            tokens += expected
+            if (reached := tokens / (count * draft + known.verify[count])) > rate:
+                best, rate = count, reached
+            if count < self._width:
+                reached = tokens / (count * draft + known.verify[self._width - 1])
+                if reached > rate_here:
+                    most, rate_here = count, reached
+        if _HORIZON / rate_here - _HORIZON / rate > known.switch:
             self._width, most = best + 1, best
         if not most and not known.draft_s:
-            most = len(chances)  # a copy costs nothing: have a look
-        self._chances, self._price = chances, draft * float(max(rates[best], rates_here.max()))
+            most = len(self._chances)  # a copy costs nothing: have a look
+        self._price = draft * max(rate, rate_here)
         self._confidences, self._reach, self._expected = [], 1.0, 0.0
         self._most = min(most, room)
         return self._most
@@ -166,7 +168,7 @@ class Auto:
         self._reach *= self._experience.by_confidence(confidence)
         self._expected += self._reach
         drafted = len(self._confidences)
-        return drafted < self._most and bool(self._reach * self._chances[drafted] > self._price)
+        return drafted < self._most and self._reach * self._chances[drafted] > self._price
 
     def width(self, drafted: int) -> int:
         known = self._experience
@@ -188,10 +190,24 @@ class Auto:
             known.time_draft(step.draft_s / drafted)
 
 
+class _Count:
+    """Of tests, and of those that passed."""
+
+    def __init__(self) -> None:
+        self._passed = self._tested = 0.0
+
+    def chance(self, guess: float) -> float:
+        return (self._passed + _DOUBT * guess) / (self._tested + _DOUBT)
+
+    def add(self, passed: bool) -> None:
+        self.fade(_MEMORY)
+        self._passed += passed
+        self._tested += 1
+
+    def fade(self, weight: float) -> None:
+        self._passed *= weight
+        self._tested *= weight
+
+
 def _level(confidence: float) -> int:
-    return min(int(confidence * _BINS), _BINS - 1)
-
-
-def _count(passed: Chances, tested: Chances, place: int, passes: bool) -> None:
-    passed[place] = _MEMORY * passed[place] + passes
-    tested[place] = _MEMORY * tested[place] + 1
+    return min(int(confidence * _LEVELS), _LEVELS - 1)

@@ -48,10 +48,10 @@ class Verdict:
     accepted: int
     token: int
     origin: Origin
-    draft_prob: tuple[float, ...]
-    target_prob: tuple[float, ...]
-    accept_prob: tuple[float, ...]
-    uniform: tuple[float | None, ...]
+    draft_prob: tuple[float, ...] = ()
+    target_prob: tuple[float, ...] = ()
+    accept_prob: tuple[float, ...] = ()
+    uniform: tuple[float | None, ...] = ()
 
 
 def verify(

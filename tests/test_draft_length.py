@@ -131,7 +131,7 @@ def test_the_end_of_the_budget_teaches_nothing():
     assert chooser.most(0) == 0
     chooser.width(0)
     chooser.learn(Step(0, (1,), (Origin.TARGET,), 0.0, 1.0, 0.0))
-    assert (experience.by_place() == before).all()
+    assert experience.by_place() == before
 
 
 def test_a_round_that_drafts_less_is_as_wide_as_the_others():
