@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.costs import Costs
 from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Fixed
+from pipeline.draft_length import Auto, DraftLength, Experience, Fixed
 from pipeline.drafters import Drafter, DrafterKind, ModelDrafter, PromptLookupDrafter
 from pipeline.events import Step
 from pipeline.openvino_lm import OVModel
@@ -36,17 +37,24 @@ class Models:
     draft: Path
 
 
-def ours(models: Models, drafter: DrafterKind | None = None, lossless: bool = True) -> Answer:
+def ours(
+    models: Models,
+    drafter: DrafterKind | None = None,
+    lossless: bool = True,
+    auto: bool = False,
+) -> Answer:
     """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
-
-    def loaded(folder: Path) -> OVModel:
-        model = OVModel(folder, lossless=lossless)
-        model.warm()
-        model.share(Tokenizer(folder).encode(PREAMBLE))
-        return model
-
-    target_model = loaded(models.target)
-    draft_model = loaded(models.draft) if drafter == "model" else None
+    target_model, draft_model = OVModel(models.target, lossless=lossless), None
+    verify, switch = target_model.warm()
+    target_model.share(Tokenizer(models.target).encode(PREAMBLE))
+    costs = Costs(0.0, verify, switch)
+    if drafter == "model":
+        draft_model = OVModel(models.draft, lossless=lossless)
+        costs = Costs(draft_model.warm()[0][0], verify, switch)
+        draft_model.share(Tokenizer(models.draft).encode(PREAMBLE))
+    choose: Callable[[], DraftLength] = partial(Fixed, DRAFT_LENGTH)
+    if auto:
+        choose = partial(Auto, Experience(costs))
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         target = target_model.sequence(prompt=prompt)
@@ -56,7 +64,7 @@ def ours(models: Models, drafter: DrafterKind | None = None, lossless: bool = Tr
             if draft_model:
                 draft = draft_model.sequence(prompt=prompt)
                 proposes = ModelDrafter(draft, target.vocab_size, frozenset())
-            decoder = Speculative(target, proposes, partial(Fixed, DRAFT_LENGTH), frozenset())
+            decoder = Speculative(target, proposes, choose, frozenset())
         made: list[int] = []
         for event in decoder.generate(prompt, SamplingParams(), count):
             if isinstance(event, Step):
@@ -194,6 +202,7 @@ ENGINES: dict[str, Callable[[Models], Answer]] = {
     OURS: ours,
     OURS_FASTEST: partial(ours, lossless=False),
     OURS_SPECULATIVE: partial(ours, drafter="model"),
+    "this project, auto": partial(ours, drafter="model", auto=True),
     "this project, look-up": partial(ours, drafter="lookup"),
     "OpenVINO GenAI": partial(genai, kind="plain"),
     "OpenVINO GenAI, speculative": partial(genai, kind="draft"),

@@ -32,8 +32,8 @@ class CausalLM(Protocol):
         ...
 
     def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
-        """Appends `tokens`; returns the logits float32[rows, vocab] after the last `rows`, which
-        are good until the next call. `width`: tokens to pad the run to, where that is cheap.
+        """Appends `tokens`; returns the logits float32[rows, vocab] after the last `rows`.
+        `width`: tokens to pad the run to, where that is cheap.
         """
         ...
 

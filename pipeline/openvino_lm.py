@@ -196,7 +196,7 @@ class OVCausalLM:
         Only these rows reach the vocabulary's matrix product. No tokens, no run.
 
         Returns:
-            float32[rows, vocab], good until the next run.
+            float32[rows, vocab], the caller's to keep.
         """
         while len(tokens) > max(self._model.piece, rows):
             self._run(tokens[: self._model.piece], 0, 0)
@@ -221,7 +221,7 @@ class OVCausalLM:
         if not rows:
             return np.empty((0, self.vocab_size), np.float32)
         logits: NDArray[np.float32] = self._logits.data.reshape(wanted, -1)
-        return logits[wanted - rows :, : self.vocab_size]
+        return logits[wanted - rows :, : self.vocab_size].copy()
 
     def _bind(self, inputs: Inputs) -> None:
         """Makes each array the request's tensor, in place, if it is not that already."""
