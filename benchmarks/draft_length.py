@@ -76,7 +76,7 @@ def with_draft(draft: Path, repeats: int, settings: dict[str, Any]) -> dict[str,
     with tempfile.TemporaryDirectory() as made:
         for name, folder in (("target", PAIRS[DEFAULT_PAIR].target), ("draft", draft)):
             (Path(made) / name).symlink_to(folder)
-        return measure(Dolly(made), "open question", repeats, settings, (0, _AUTO))
+        return measure(Dolly(made), "open question", 4 * repeats, settings, (0, _AUTO))
 
 
 def main() -> int:

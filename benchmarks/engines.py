@@ -45,15 +45,15 @@ def ours(
 ) -> Answer:
     """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
     target_model, draft_model = OVModel(models.target, lossless=lossless), None
-    verify, switch = target_model.warm()
+    target_model.warm()
     target_model.share(Tokenizer(models.target).encode(PREAMBLE))
-    costs = Costs(0.0, verify, switch)
     if drafter == "model":
         draft_model = OVModel(models.draft, lossless=lossless)
-        costs = Costs(draft_model.warm()[0][0], verify, switch)
+        draft_model.warm()
         draft_model.share(Tokenizer(models.draft).encode(PREAMBLE))
     choose: Callable[[], DraftLength] = partial(Fixed, DRAFT_LENGTH)
-    if auto:
+    if auto and draft_model:
+        costs = Costs(draft_model.run_times()[0][0], *target_model.run_times())
         choose = partial(Auto, Experience(costs))
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from benchmarks.report import RESULTS
 
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")  # Okabe and Ito
 _OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
 
 
@@ -42,17 +43,17 @@ def peers(results: dict[str, Any]) -> go.Figure:
 
 
 def draft_length(results: dict[str, Any]) -> go.Figure:
-    """Milliseconds a token by fixed length; auto's as a line across."""
+    """Milliseconds a token by fixed length, and, apart, with the one that chooses itself."""
     figure = go.Figure()
-    for row in results["results"]:
-        fixed = {k: ms for k, ms in row["ms_per_token"].items() if k != "auto"}
-        figure.add_scatter(x=list(fixed), y=list(fixed.values()), name=row["kind"], mode="lines")
+    for row, colour in zip(results["results"], _COLOURS, strict=True):
+        *fixed, auto = row["ms_per_token"].items()
+        lengths, times = zip(*fixed, strict=True)
         figure.add_scatter(
-            x=["auto"],
-            y=[row["ms_per_token"]["auto"]],
-            mode="markers",
-            marker_color=figure.layout.template.layout.colorway[(len(figure.data) - 1) // 2 % 10],
-            showlegend=False,
+            x=[*lengths, "auto", "auto"],
+            y=[*times, None, auto[1]],  # no line across
+            name=row["kind"],
+            mode="lines+markers",
+            marker_color=colour,
         )
     return figure.update_layout(xaxis_title="draft length", yaxis_title="milliseconds a token")
 

@@ -178,7 +178,7 @@ def main() -> int:
                 times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
     spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
     table(("settings", "ms a token"), list(spreads.items()))
-    runs, switch = dolly.models("paged")[0].warm()
+    runs, switch = dolly.models("paged")[0].run_times()
     table(
         ("target run of", *map(str, range(1, len(runs) + 1)), "another width"),
         [["ms", *(f"{1e3 * seconds:.2f}" for seconds in runs), f"+{1e3 * switch:.2f}"]],

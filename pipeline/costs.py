@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Measured when a pair is warmed.
+    """Measured before anything is generated.
 
     Attributes:
         draft: seconds of drafting one token.

@@ -72,7 +72,7 @@ class Dolly:
         self._lossless, self._kv_precision, self._threads = lossless, kv_precision, threads
         self._loading = threading.Lock()
         self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
-        self._costs: dict[KVCacheKind, Costs] = {}
+        self._measured: dict[KVCacheKind, Costs] = {}
         self._experiences: dict[tuple[KVCacheKind, DrafterKind], Experience] = {}
         self.models("paged")
 
@@ -93,11 +93,9 @@ class Dolly:
                 if draft.vocab_size < self.tokenizer.size:
                     remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
                     raise UserError("draft vocabulary", draft.vocab_size, remedy)
-                (verify, switch), (drafting, _) = target.warm(), draft.warm()
-                self._costs[kv_cache] = Costs(drafting[0], verify, switch)
-                preamble = self.tokenizer.encode(PREAMBLE)
-                target.share(preamble)
-                draft.share(preamble)
+                for model in (target, draft):
+                    model.warm()
+                    model.share(self.tokenizer.encode(PREAMBLE))
                 self._compiled[kv_cache] = target, draft
             return self._compiled[kv_cache]
 
@@ -142,22 +140,37 @@ class Dolly:
         if name == AUTOREGRESSIVE:
             autoregressive = Autoregressive(target, end_ids)
             return autoregressive.generate(prompt, request.sampling, budget)
-        costs, lookup = self._costs[request.kv_cache], PromptLookupDrafter(end_ids)
+        lookup = PromptLookupDrafter(end_ids)
         drafter: Drafter = lookup
-        if request.drafter == "lookup":
-            costs = replace(costs, draft=0.0)
-        else:
+        if request.drafter != "lookup":
             draft = draft_model.sequence(self._draft_vocab, prompt)
             drafter = model = ModelDrafter(draft, target.vocab_size, end_ids)
             if request.drafter == "hybrid":
-                drafter = HybridDrafter(lookup, model, costs)
-        kind, length = (request.kv_cache, request.drafter), request.draft_length
-        experience = self._experiences.setdefault(kind, Experience(costs))
-        choose: Callable[[], DraftLength] = (
-            partial(Auto, experience) if length == "auto" else partial(Fixed, length)
-        )
+                drafter = HybridDrafter(lookup, model, self._costs(request.kv_cache))
+        choose: Callable[[], DraftLength]
+        if request.draft_length == "auto":
+            choose = partial(Auto, self._experience(request))
+        else:
+            choose = partial(Fixed, request.draft_length)
         speculative = Speculative(target, drafter, choose, end_ids)
         return speculative.generate(prompt, request.sampling, budget)
+
+    def _experience(self, request: Request) -> Experience:
+        """Of that drafter with these caches, so far."""
+        kind = request.kv_cache, request.drafter
+        if kind not in self._experiences:
+            costs = self._costs(request.kv_cache)
+            free = request.drafter == "lookup"
+            self._experiences[kind] = Experience(replace(costs, draft=0.0) if free else costs)
+        return self._experiences[kind]
+
+    def _costs(self, kv_cache: KVCacheKind) -> Costs:
+        """Measured when first asked for: it takes a while, and few need it."""
+        target, draft = self.models(kv_cache)
+        with self._loading:
+            if kv_cache not in self._measured:
+                self._measured[kv_cache] = Costs(draft.run_times()[0][0], *target.run_times())
+            return self._measured[kv_cache]
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {

@@ -35,6 +35,7 @@ _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 # A paged prompt is read in pieces of at most this many tokens, so that every width can be warmed:
 # the first run of each compiles kernels, and no user should wait for that.
 _PIECE = 128
+_DECODED = range(1, MOST_DECODED + 1)  # tokens of a run while decoding
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
 
 
@@ -139,26 +140,24 @@ class OVModel:
             seconds[node.node_type] += node.real_time.total_seconds()
         return dict(seconds)
 
-    def warm(self) -> tuple[tuple[float, ...], float]:
-        """Runs every token count that decoding uses: each compiles kernels the first time.
+    def warm(self) -> None:
+        """Runs every token count that is used: each compiles kernels the first time."""
+        sequence = self.sequence()
+        for count in (*_DECODED, *range(PAD_TO, _PIECE + 1, PAD_TO)):
+            _timed_run(sequence, count)
+
+    def run_times(self) -> tuple[tuple[float, ...], float]:
+        """What runs take, once warm.
 
         Returns:
             The seconds of a run of 1, 2, … 9 tokens with all their logits, each after one of the
             same width; and those that a run takes longer after one of another width. Medians.
         """
         sequence = self.sequence()
-
-        def seconds(count: int) -> float:
-            start = perf_counter()
-            sequence.forward([0] * count, rows=min(count, MOST_DECODED))
-            took = perf_counter() - start
-            sequence.rollback(0)
-            return took
-
-        counts = range(1, MOST_DECODED + 1)
-        for count in (*counts, *range(PAD_TO, _PIECE + 1, PAD_TO)):
-            seconds(count)
-        turns = [[(seconds(count), seconds(count)) for count in counts] for _ in range(5)]
+        turns = [
+            [(_timed_run(sequence, count), _timed_run(sequence, count)) for count in _DECODED]
+            for _ in range(5)
+        ]
         runs = [[steady for _, steady in turn] for turn in turns]
         switches = [first - steady for turn in turns for first, steady in turn]
         medians = tuple(statistics.median(times) for times in zip(*runs, strict=True))
@@ -229,6 +228,15 @@ class OVCausalLM:
             if self._bound.get(name) is not value:
                 self._request.set_tensor(name, ov.Tensor(value, shared_memory=True))
                 self._bound[name] = value
+
+
+def _timed_run(sequence: OVCausalLM, count: int) -> float:
+    """Seconds of a run that is forgotten again."""
+    start = perf_counter()
+    sequence.forward([0] * count, rows=min(count, MOST_DECODED))
+    took = perf_counter() - start
+    sequence.rollback(0)
+    return took
 
 
 @cache

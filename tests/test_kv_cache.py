@@ -163,7 +163,7 @@ def test_two_sequences_of_one_model_do_not_meet(kind):
 def test_paged_blocks_come_and_go_with_the_sequence():
     sequence = model("paged").sequence()
     assert sequence.kv_bytes == 0
-    sequence.forward(list(range(33)), rows=0)  # padded to 48, in a block of no sequence
+    sequence.forward(list(range(33)), rows=0)  # padded to 64, in a block of no sequence
     two = sequence.kv_bytes
     sequence.forward(list(range(300)), rows=0)
     assert sequence.kv_bytes == two // 2 * 11

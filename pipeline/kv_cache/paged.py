@@ -18,7 +18,7 @@ from pipeline.kv_cache import Inputs
 
 BLOCK = 32  # tokens a block holds on the CPU plugin
 MOST_DECODED = 9  # tokens in the widest verification; a longer run is a piece of a prompt
-PAD_TO = 16  # longer runs are padded to a multiple, since each width's first run compiles kernels
+PAD_TO = 32  # longer runs are padded to a multiple, since each width's first run compiles kernels
 _FIRST_BLOCKS = 8  # the pool starts with this many and doubles when they are taken
 
 
