@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from pipeline.decoding import Autoregressive, Speculative
 from pipeline.dolly import Run
 from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
-from pipeline.events import Event
+from pipeline.events import Event, Step
 from pipeline.pairs import Chip, Pair
 from pipeline.request import Request
 from pipeline.trace import LaneRecorder, Trace
@@ -84,8 +84,11 @@ class FakeDolly:
         return self.started[-1].trace()
 
     def _paused(self, events: Iterator[Event]) -> Iterator[Event]:
+        """As if the pause were computing: it counts on the lane's clock."""
         for event in events:
             time.sleep(self.pause)
+            if isinstance(event, Step):
+                event = replace(event, verify_s=event.verify_s + self.pause)
             if self.fails:
                 raise RuntimeError("the <b>engine</b>\nbroke")
             yield event
