@@ -52,9 +52,9 @@ def ours(
         draft_model.warm()
         draft_model.share(Tokenizer(models.draft).encode(PREAMBLE))
     choose: Callable[[], DraftLength] = partial(Fixed, DRAFT_LENGTH)
-    if auto and draft_model:
-        costs = Costs(draft_model.run_times()[0][0], *target_model.run_times())
-        choose = partial(Auto, Experience(costs))
+    if auto:
+        draft_s = draft_model.run_times()[0][0] if draft_model else 0.0
+        choose = partial(Auto, Experience(Costs(draft_s, *target_model.run_times())))
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         target = target_model.sequence(prompt=prompt)
@@ -198,6 +198,7 @@ def notebook(models: Models) -> Answer:
 
 
 AUTOREGRESSIVE = (OURS, OURS_FASTEST, "OpenVINO GenAI", "optimum-intel", "transformers")
+FIXED_DRAFTS = (OURS_SPECULATIVE, "OpenVINO GenAI, speculative", "notebook 2024")
 ENGINES: dict[str, Callable[[Models], Answer]] = {
     OURS: ours,
     OURS_FASTEST: partial(ours, lossless=False),

@@ -3,8 +3,8 @@
     python -m benchmarks.imposed [--target 160M] [--acceptance 0.8] [--repeats 5]
 
 The models have random weights, which agree on nothing. So the target's own greedy text is made
-first; then a drafter that runs the draft model, for its time, puts that text's next token in the
-place of what it drafted, or a wrong one, as a seeded coin says. Everything else is as always:
+first; then the draft model runs, for its time, and that text's next token is put above what it
+says, or a wrong one, as a seeded coin tells. Everything else is as always:
 costs, caches and the test are real, the acceptance is not.
 """
 
@@ -18,44 +18,47 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.report import Spread, save, table
 from benchmarks.shapes import SHAPES, model_folder
+from benchmarks.wrapped import WrappedLM
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.draft_length import Fixed
-from pipeline.drafters import GoOn, ModelDrafter
+from pipeline.drafters import ModelDrafter
 from pipeline.events import Event, Step
-from pipeline.openvino_lm import OVModel
+from pipeline.openvino_lm import OVCausalLM, OVModel
 from pipeline.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.sampling import SamplingParams
-from pipeline.speculation import Draft
 
 DRAFT = "draft"  # of `SHAPES`
 _PROMPT = list(range(100, 148))
 _GREEDY = SamplingParams()
 
 
-class CoinDrafter(ModelDrafter):
-    """Drafts as long as the model does, and what the coin says."""
+class CoinLM(WrappedLM):
+    """Takes the model's time, and says what the coin makes of the text to come.
 
-    def foretell(self, text: Sequence[int], acceptance: float, seed: int) -> None:
-        """From now on: `text` is what the target will say, prompt included."""
+    Args:
+        text: what the target will say, prompt included.
+        acceptance: how often this is to say the same.
+    """
+
+    def __init__(
+        self, model: OVCausalLM, text: Sequence[int], acceptance: float, seed: int
+    ) -> None:
+        super().__init__(model)
         self._text, self._acceptance = text, acceptance
         self._coin = np.random.default_rng(seed)
 
-    def propose(
-        self,
-        tokens: Sequence[int],
-        k: int,
-        params: SamplingParams,
-        rng: np.random.Generator,
-        go_on: GoOn | None = None,
-    ) -> Draft:
-        drafted = len(super().propose(tokens, k, params, rng, go_on))
-        told = self._text[len(tokens) : len(tokens) + drafted]
-        right = self._coin.random(len(told)) < self._acceptance
-        return Draft(tuple(t if ok else t ^ 1 for t, ok in zip(told, right, strict=True)))
+    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
+        logits = super().forward(tokens, rows, width)
+        if rows and len(self) < len(self._text):
+            token = self._text[len(self)]
+            right = self._coin.random() < self._acceptance
+            logits[-1, token if right else token ^ 1] = np.inf
+        return logits
 
 
 def steps(events: Sequence[Event]) -> list[Step]:
@@ -95,8 +98,8 @@ def main() -> int:
         times["exact"].append(ms_per_token(autoregressive(exact)))
         for k in made:
             times["fastest"].append(ms_per_token(autoregressive(fastest)))  # just before, each time
-            drafter = CoinDrafter(draft_model.sequence(), exact.vocab_size, frozenset())
-            drafter.foretell([*text, *text], options.acceptance, seed=turn)
+            coin = CoinLM(draft_model.sequence(), text, options.acceptance, seed=turn)
+            drafter = ModelDrafter(coin, exact.vocab_size, frozenset())
             decoder = Speculative(exact.sequence(), drafter, partial(Fixed, k), frozenset())
             run = steps(list(decoder.generate(_PROMPT, _GREEDY, options.max_new_tokens)))
             assert [t for s in run for t in s.tokens] == text[len(_PROMPT) :]

@@ -29,6 +29,7 @@ from benchmarks.engines import (
     AUTOREGRESSIVE,
     DRAFT_LENGTH,
     ENGINES,
+    FIXED_DRAFTS,
     OURS,
     OURS_FASTEST,
     OURS_SPECULATIVE,
@@ -166,22 +167,8 @@ def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
             if sample["times"]:
                 first.setdefault((sample["kind"], sample["prompt"]), 1e3 * sample["times"][0][1])
         row["first_token_ms"] = statistics.median(first.values()) if first else None
-        row |= (
-            drafting(samples) if "speculative" in engine.name or "notebook" in engine.name else {}
-        )
-        row["peak_mb"] = max(sample["peak_mb"] for sample in samples)
-        row["same_text"] = sum(s["tokens"] == text.get(key(s)) for s in samples) / len(samples)
-        rows.append(row)
-    return rows
-
-
-def key(sample: dict[str, Any]) -> tuple[str, int, int]:
-    return sample["kind"], sample["prompt"], sample["count"]
-
-
-def by_prompt(engine: Engine) -> dict[tuple[str, int, int], float]:
-    """Milliseconds of a token: after the first report, or of all where nothing was reported."""
-    grouped: dict[tuple[str, int, int], list[float]] = {}
+        if engine.name in FIXED_DRAFTS:
+            row |= drafting(samples)
     for sample in engine.samples:
         made, first = sample["times"][0] if sample["times"] else (0, 0.0)
         taken = 1e3 * (sample["total"] - first) / (len(sample["tokens"]) - made)

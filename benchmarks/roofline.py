@@ -66,10 +66,10 @@ def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
     fives = []
     for _ in range(repeats):
         for context, sequence in sequences.items():
-            timed(sequence, 1)  # of the width that is measured next
-            ones[context].append(timed(sequence, 1))
-        timed(sequences[CONTEXT], 5)
-        fives.append(timed(sequences[CONTEXT], 5))
+            sequence.timed(1)  # of the width that is measured next
+            ones[context].append(1e3 * sequence.timed(1))
+        sequences[CONTEXT].timed(5)
+        fives.append(1e3 * sequences[CONTEXT].timed(5))
     operations = {context: operations_ms(watched, context, repeats) for context in CONTEXTS}
     embedding = sized.vocabulary * sized.shape.hidden  # a byte each, of which one row is read
     return {
@@ -97,23 +97,13 @@ def filled(model: OVModel, context: int) -> OVCausalLM:
     return sequence
 
 
-def timed(sequence: OVCausalLM, tokens: int) -> float:
-    """Milliseconds of a run that is forgotten again."""
-    context = len(sequence)
-    start = perf_counter()
-    sequence.forward([_TOKEN] * tokens, rows=tokens)
-    took = perf_counter() - start
-    sequence.rollback(context)
-    return 1e3 * took
-
-
 def operations_ms(model: OVModel, context: int, repeats: int) -> dict[str, float]:
     """Milliseconds of a step at that context by kind of operation: what later runs add."""
     sequence = filled(model, context)
-    timed(sequence, 1)
+    sequence.timed(1)
     runs, before = model.runs, model.operations()
     for _ in range(repeats):
-        timed(sequence, 1)
+        sequence.timed(1)
     return {
         kind: 1e3 * (average * model.runs - before[kind] * runs) / repeats
         for kind, average in model.operations().items()

@@ -6,7 +6,7 @@
    is the call and what it adds to the next run, against the same run with nothing rolled back.
 2. Everything outside model runs, as a share of real rounds.
 3. Milliseconds a token of the lossless settings against the plugin's fastest, in alternation.
-4. Target runs of 1 to 9 tokens, each after one of the same width, and what another width adds.
+4. Runs of 1 to 9 tokens, each after one of the same width, and what another width adds.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Spread, save, table
+from benchmarks.wrapped import WrappedLM
 from pipeline.decoding import Speculative
 from pipeline.dolly import Dolly
 from pipeline.draft_length import Fixed
@@ -56,7 +57,7 @@ def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[s
                 start = perf_counter()
                 sequence.rollback(context)
                 calls.append(perf_counter() - start)
-            (rolled if rolls else plain).append(_timed_run(sequence))
+            (rolled if rolls else plain).append(sequence.timed(_K + 1))
         call = statistics.median(calls)
         added = max(0.0, statistics.median(rolled) - statistics.median(plain))
         results.append(
@@ -80,12 +81,6 @@ def _refill(sequence: OVCausalLM, length: int) -> None:
     sequence.forward([_TOKEN], rows=1, width=_K + 1)
 
 
-def _timed_run(sequence: OVCausalLM) -> float:
-    start = perf_counter()
-    sequence.forward([_TOKEN] * (_K + 1), rows=_K + 1)
-    return perf_counter() - start
-
-
 def answers(dolly: Dolly, **settings: object) -> list[Lane]:
     """Both lanes, for each of the pair's examples."""
     lanes: list[Lane] = []
@@ -98,28 +93,16 @@ def answers(dolly: Dolly, **settings: object) -> list[Lane]:
     return lanes
 
 
-class TimedLM:
-    """A model that adds up the seconds of its runs."""
+class TimedLM(WrappedLM):
+    """Adds up the seconds of its runs."""
 
-    def __init__(self, model: OVCausalLM) -> None:
-        self._model = model
-        self.vocab_size, self.seconds = model.vocab_size, 0.0
-
-    @property
-    def kv_bytes(self) -> int:
-        return self._model.kv_bytes
-
-    def __len__(self) -> int:
-        return len(self._model)
+    seconds = 0.0
 
     def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
         start = perf_counter()
-        logits = self._model.forward(tokens, rows, width)
+        logits = super().forward(tokens, rows, width)
         self.seconds += perf_counter() - start
         return logits
-
-    def rollback(self, length: int) -> None:
-        self._model.rollback(length)
 
 
 def outside_share(dolly: Dolly, **settings: object) -> Spread:
@@ -178,15 +161,20 @@ def main() -> int:
                 times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
     spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
     table(("settings", "ms a token"), list(spreads.items()))
-    runs, switch = dolly.models("paged")[0].run_times()
+    widths: dict[str, dict[str, Any]] = {}
+    for name, model in zip(("target", "draft"), dolly.models("paged"), strict=True):
+        runs, switch = model.run_times()
+        widths[name] = {"run_ms": [1e3 * s for s in runs], "switch_ms": 1e3 * switch}
     table(
-        ("target run of", *map(str, range(1, len(runs) + 1)), "another width"),
-        [["ms", *(f"{1e3 * seconds:.2f}" for seconds in runs), f"+{1e3 * switch:.2f}"]],
+        ("ms of a run of", *map(str, range(1, len(runs) + 1)), "another width"),
+        [
+            [name, *(f"{ms:.2f}" for ms in times["run_ms"]), f"+{times['switch_ms']:.2f}"]
+            for name, times in widths.items()
+        ],
     )
     save(
         "rounds",
-        run_ms=[1e3 * seconds for seconds in runs],
-        switch_ms=1e3 * switch,
+        widths=widths,
         pair=dolly.describe(),
         rollback=costs,
         outside_percent={name: spread.median for name, spread in shares.items()},

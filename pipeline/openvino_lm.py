@@ -144,7 +144,7 @@ class OVModel:
         """Runs every token count that is used: each compiles kernels the first time."""
         sequence = self.sequence()
         for count in (*_DECODED, *range(PAD_TO, _PIECE + 1, PAD_TO)):
-            _timed_run(sequence, count)
+            sequence.timed(count)
 
     def run_times(self) -> tuple[tuple[float, ...], float]:
         """What runs take, once warm.
@@ -155,8 +155,7 @@ class OVModel:
         """
         sequence = self.sequence()
         turns = [
-            [(_timed_run(sequence, count), _timed_run(sequence, count)) for count in _DECODED]
-            for _ in range(5)
+            [(sequence.timed(count), sequence.timed(count)) for count in _DECODED] for _ in range(5)
         ]
         runs = [[steady for _, steady in turn] for turn in turns]
         switches = [first - steady for turn in turns for first, steady in turn]
@@ -205,6 +204,17 @@ class OVCausalLM:
     def rollback(self, length: int) -> None:
         self._cache.rollback(length)
 
+    def timed(self, count: int) -> float:
+        """Seconds of a run of so many tokens, which is forgotten again. What they are is nothing
+        to its time.
+        """
+        length = len(self)
+        start = perf_counter()
+        self.forward([0] * count, rows=min(count, MOST_DECODED))
+        took = perf_counter() - start
+        self.rollback(length)
+        return took
+
     def _run(self, tokens: Sequence[int], rows: int, width: int) -> NDArray[np.float32]:
         if not tokens:
             return np.empty((0, self.vocab_size), np.float32)
@@ -228,15 +238,6 @@ class OVCausalLM:
             if self._bound.get(name) is not value:
                 self._request.set_tensor(name, ov.Tensor(value, shared_memory=True))
                 self._bound[name] = value
-
-
-def _timed_run(sequence: OVCausalLM, count: int) -> float:
-    """Seconds of a run that is forgotten again."""
-    start = perf_counter()
-    sequence.forward([0] * count, rows=min(count, MOST_DECODED))
-    took = perf_counter() - start
-    sequence.rollback(0)
-    return took
 
 
 @cache
