@@ -169,6 +169,19 @@ def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
         row["first_token_ms"] = statistics.median(first.values()) if first else None
         if engine.name in FIXED_DRAFTS:
             row |= drafting(samples)
+        row["peak_mb"] = max(sample["peak_mb"] for sample in samples)
+        row["same_text"] = sum(s["tokens"] == text.get(key(s)) for s in samples) / len(samples)
+        rows.append(row)
+    return rows
+
+
+def key(sample: dict[str, Any]) -> tuple[str, int, int]:
+    return sample["kind"], sample["prompt"], sample["count"]
+
+
+def by_prompt(engine: Engine) -> dict[tuple[str, int, int], float]:
+    """Milliseconds of a token: after the first report, or of all where nothing was reported."""
+    grouped: dict[tuple[str, int, int], list[float]] = {}
     for sample in engine.samples:
         made, first = sample["times"][0] if sample["times"] else (0, 0.0)
         taken = 1e3 * (sample["total"] - first) / (len(sample["tokens"]) - made)
