@@ -16,8 +16,8 @@ import numpy as np
 
 from pipeline.draft_length import DraftLength
 from pipeline.drafters import CausalLM, Drafter
-from pipeline.events import Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.sampling import SamplingParams, choose, probabilities
+from pipeline.events import Candidates, Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.sampling import Logits, SamplingParams, choose, likeliest, probabilities
 from pipeline.speculation import Draft, Verdict, verify
 
 
@@ -27,10 +27,11 @@ class Autoregressive:
     Args:
         target: the model; its cache may hold what the prompt begins with.
         end_ids: tokens that end the text; they are emitted and counted.
+        candidates: the likeliest tokens that a step tells at each place; found off the clock.
     """
 
-    def __init__(self, target: CausalLM, end_ids: frozenset[int]) -> None:
-        self._target, self._end_ids = target, end_ids
+    def __init__(self, target: CausalLM, end_ids: frozenset[int], candidates: int = 0) -> None:
+        self._target, self._end_ids, self._candidates = target, end_ids, candidates
 
     def generate(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
@@ -61,6 +62,7 @@ class Autoregressive:
                     draft_s=0.0,
                     verify_s=verified - start,
                     other_s=end - verified,
+                    target_top=_likeliest(logits, params, self._candidates),
                     target_kv_len=len(target),
                     target_kv_bytes=target.kv_bytes,
                 )
@@ -80,6 +82,7 @@ class Speculative:
         drafter: who proposes; its cache likewise.
         draft_length: makes one generation's choice of K, the tokens drafted in a round.
         end_ids: tokens that end the text; they are emitted and counted.
+        candidates: the likeliest tokens that a step tells at each place; found off the clock.
     """
 
     def __init__(
@@ -88,9 +91,11 @@ class Speculative:
         drafter: Drafter,
         draft_length: Callable[[], DraftLength],
         end_ids: frozenset[int],
+        candidates: int = 0,
     ) -> None:
         self._target, self._drafter = target, drafter
         self._draft_length, self._end_ids = draft_length, end_ids
+        self._candidates = candidates
 
     def generate(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
@@ -155,6 +160,8 @@ class Speculative:
                     target_prob=verdict.target_prob,
                     accept_prob=verdict.accept_prob,
                     uniform=verdict.uniform,
+                    target_top=_likeliest(logits[: len(tokens)], params, self._candidates),
+                    draft_top=_draft_likeliest(draft, self._candidates),
                     target_kv_len=len(target),
                     draft_kv_len=len(drafter),
                     target_kv_bytes=target.kv_bytes,
@@ -167,3 +174,19 @@ class Speculative:
         finally:
             target.rollback(0)
             drafter.rollback(0)
+
+
+_OWN = SamplingParams(temperature=1)  # a model's own distribution
+
+
+def _likeliest(logits: Logits, params: SamplingParams, count: int) -> tuple[Candidates, ...]:
+    if not count:
+        return ()
+    return likeliest(probabilities(logits, params if params.temperature else _OWN), count)
+
+
+def _draft_likeliest(draft: Draft, count: int) -> tuple[Candidates, ...]:
+    """A copied draft has none: no model stands behind it."""
+    if count and draft.probs is not None:
+        return likeliest(draft.probs, count)
+    return _likeliest(np.stack(draft.logits), _OWN, count) if draft.logits else ()

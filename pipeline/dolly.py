@@ -29,6 +29,8 @@ from pipeline.request import Request
 from pipeline.tokenizer import Tokenizer
 from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
 
+_CANDIDATES = 5  # of each model at each place, in a trace
+
 Mode = Literal["race", "autoregressive", "speculative"]
 
 
@@ -130,15 +132,18 @@ class Dolly:
         budget = min(request.max_new_tokens, room)
         names = (AUTOREGRESSIVE, SPECULATIVE) if mode == "race" else (mode,)
         lanes = {name: self._lane(name, request, prompt, budget) for name in names}
-        recorders = {name: LaneRecorder(self.tokenizer.detokenizer()) for name in names}
+        recorders = {name: self._recorder() for name in names}
         return Run(lanes, recorders, self._about(request, prompt))
+
+    def _recorder(self) -> LaneRecorder:
+        return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
 
     def _lane(self, name: str, request: Request, prompt: list[int], budget: int) -> Iterator[Event]:
         target_model, draft_model = self.models(request.kv_cache)
         end_ids = self.tokenizer.end_ids
         target = target_model.sequence(self.tokenizer.size, prompt)
         if name == AUTOREGRESSIVE:
-            autoregressive = Autoregressive(target, end_ids)
+            autoregressive = Autoregressive(target, end_ids, _CANDIDATES)
             return autoregressive.generate(prompt, request.sampling, budget)
         lookup = PromptLookupDrafter(end_ids)
         drafter: Drafter = lookup
@@ -152,7 +157,7 @@ class Dolly:
             choose = partial(Auto, self._experience(request))
         else:
             choose = partial(Fixed, request.draft_length)
-        speculative = Speculative(target, drafter, choose, end_ids)
+        speculative = Speculative(target, drafter, choose, end_ids, _CANDIDATES)
         return speculative.generate(prompt, request.sampling, budget)
 
     def _experience(self, request: Request) -> Experience:
@@ -223,7 +228,10 @@ class Run:
     def trace(self) -> Trace:
         """The record as it stands; from any thread."""
         lanes = {name: recorder.lane() for name, recorder in self._recorders.items()}
-        return Trace(**self._about, lanes=lanes)
+        pieces: dict[int, str] = {}
+        for recorder in self._recorders.values():
+            pieces |= recorder.pieces
+        return Trace(**self._about, lanes=lanes, pieces=pieces)
 
 
 def _shared_vocabulary(target: Tokenizer, draft: Tokenizer) -> int:

@@ -103,6 +103,7 @@ class ModelDrafter:
         go_on: GoOn | None = None,
     ) -> Draft:
         drafted: list[int] = []
+        logits: list[NDArray[np.float32]] = []
         # A greedy draft is certain: no distribution to keep.
         probs = np.zeros((k, self._vocab_size), np.float32) if params.temperature else None
         pending = tokens[len(self._model) :]
@@ -110,6 +111,7 @@ class ModelDrafter:
             common = self._model.forward(pending, rows=1)[:, : self._vocab_size]
             if probs is None:
                 drafted.append(int(common.argmax()))
+                logits.append(common[0])
             else:
                 row = probs[len(drafted)]
                 row[: common.shape[1]] = probabilities(common, params)[0]
@@ -117,7 +119,8 @@ class ModelDrafter:
             if drafted[-1] in self._end_ids or (go_on and not go_on(_confidence(common[0]))):
                 break
             pending = drafted[-1:]
-        return Draft(tuple(drafted), None if probs is None else probs[: len(drafted)])
+        kept = None if probs is None else probs[: len(drafted)]
+        return Draft(tuple(drafted), kept, tuple(logits))
 
     def rollback(self, length: int) -> None:
         self._model.rollback(length)

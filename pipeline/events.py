@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+Candidates = tuple[tuple[int, float], ...]  # tokens with their probabilities, the likeliest first
+
 
 class Origin(StrEnum):
     """Where a token came from (the words of Chen et al. 2023, arXiv 2302.01318)."""
@@ -45,6 +47,9 @@ class Step:
     The lists over drafted tokens all have the length of `drafted`. Of those only the first
     `tested` were tested: tokens after the first rejection never are. `uniform` holds the number
     drawn where one was needed, that is where the accept probability was neither 0 nor 1.
+
+    The likeliest tokens are of the distributions that were tested; greedy, of the models' own, at
+    temperature 1. They are there if the decoder was asked for them.
     """
 
     index: int
@@ -59,6 +64,8 @@ class Step:
     target_prob: tuple[float, ...] = ()
     accept_prob: tuple[float, ...] = ()
     uniform: tuple[float | None, ...] = ()
+    target_top: tuple[Candidates, ...] = ()  # of each token emitted: the target's likeliest there
+    draft_top: tuple[Candidates, ...] = ()  # of each token drafted: the draft model's
     target_kv_len: int = 0  # tokens kept in the cache after this step's rollback
     draft_kv_len: int = 0
     target_kv_bytes: int = 0

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.events import Candidates
+
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]
 
+_WORTH_TELLING = 5e-4  # probability of a candidate
 _LEAST_TEMPERATURE = 1e-6  # below it, float32 cannot tell a temperature from greedy
 
 
@@ -56,6 +59,20 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
         for row in probs:
             _keep_nucleus(row, params.top_p)
     return probs
+
+
+def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
+    """Of each row of float32[n, vocab], the `count` likeliest tokens, or those above 0.0005 if they
+    are fewer: for telling, not for deciding.
+    """
+    found = []
+    for row in probs:
+        likely = np.flatnonzero(row > _WORTH_TELLING)
+        if not likely.size:  # nearly uniform
+            likely = np.argpartition(row, -count)[-count:]
+        best = likely[np.argsort(-row[likely], kind="stable")[:count]]
+        found.append(tuple((int(token), float(row[token])) for token in best))
+    return tuple(found)
 
 
 def choose(logits: Logits, params: SamplingParams, rng: np.random.Generator) -> int:

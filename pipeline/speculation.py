@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.events import Origin
-from pipeline.sampling import Probs, draw
+from pipeline.sampling import Logits, Probs, draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,13 @@ class Draft:
     """Proposed tokens, and the distributions they were drawn from.
 
     `probs` is float32[g, vocab], or None for a deterministic draft, such as a look-up: a
-    distribution with all its mass on the token proposed.
+    distribution with all its mass on the token proposed. `logits`, a float32[vocab] for each token
+    of a greedy model draft, are for telling what else it thought of; no test needs them.
     """
 
     tokens: tuple[int, ...] = ()
     probs: Probs | None = None
+    logits: tuple[Logits, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -34,7 +36,8 @@ class Draft:
         """The beginning of it, which is a draft too."""
         if count >= len(self):
             return self
-        return Draft(self.tokens[:count], None if self.probs is None else self.probs[:count])
+        probs = None if self.probs is None else self.probs[:count]
+        return Draft(self.tokens[:count], probs, self.logits[:count])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ on. Stored are counts and seconds; every rate is a property.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import chain, takewhile
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.events import Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.events import Candidates, Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.tokenizer import Detokenizer
 
 SCHEMA = "trace@1"
@@ -52,6 +52,8 @@ class StepRecord:
     draft_kv_len: int
     target_kv_bytes: int
     draft_kv_bytes: int
+    target_top: tuple[Candidates, ...] = ()
+    draft_top: tuple[Candidates, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -122,7 +124,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One request, answered. `environment`, `pair` and `request` are plain JSON objects."""
+    """One request, answered. `environment`, `pair` and `request` are plain JSON objects.
+
+    `pieces` are the texts, each on its own, of all token ids that the steps name.
+    """
 
     created: str
     environment: dict[str, Any]
@@ -130,6 +135,7 @@ class Trace:
     request: dict[str, Any]
     prompt_tokens: tuple[int, ...]
     lanes: dict[str, Lane]
+    pieces: dict[int, str] = field(default_factory=dict)
 
     @property
     def autoregressive(self) -> Lane | None:
@@ -174,7 +180,8 @@ class Trace:
         return made == len(self.speculative.tokens) == self.agreeing_tokens
 
     def to_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **asdict(self)}
+        pieces = {str(token): piece for token, piece in self.pieces.items()}
+        return {"schema": SCHEMA, **asdict(self), "pieces": pieces}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
@@ -193,16 +200,24 @@ class Trace:
                 raise UserError("trace", data["schema"], remedy)
             lanes = {name: _lane(lane) for name, lane in data["lanes"].items()}
             known = {key: data[key] for key in ("created", "environment", "pair", "request")}
-            return cls(**known, prompt_tokens=tuple(data["prompt_tokens"]), lanes=lanes)
+            pieces = {int(token): str(piece) for token, piece in data.get("pieces", {}).items()}
+            prompt = tuple(data["prompt_tokens"])
+            return cls(**known, prompt_tokens=prompt, lanes=lanes, pieces=pieces)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError("trace", f"{type(error).__name__} {error}", remedy) from None
 
 
 class LaneRecorder:
-    """Turns one lane's events into its `Lane`, a token's text included."""
+    """Turns one lane's events into its `Lane`, a token's text included.
 
-    def __init__(self, detokenizer: Detokenizer) -> None:
-        self._detokenizer = detokenizer
+    Args:
+        detokenizer: of the lane's text.
+        piece: the text of a token on its own.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
+        self._detokenizer, self._piece = detokenizer, piece
+        self.pieces: dict[int, str] = {}
         self._prefill_s = 0.0
         self._time_s = 0.0
         self._finish: FinishReason | None = None
@@ -217,6 +232,9 @@ class LaneRecorder:
             case Step():
                 self._time_s += event.seconds
                 self._steps.append(_step(event, self._time_s))
+                for token in _named(event):
+                    if token not in self.pieces:
+                        self.pieces[token] = self._piece(token)
                 made = tuple(self._text(event))
                 self._tokens.extend(made)
                 return made
@@ -247,7 +265,13 @@ class LaneRecorder:
             yield Token(token, piece, origin, step.index, self._time_s)
 
 
-_STEP_FIELDS = tuple(field.name for field in fields(StepRecord) if field.name != "time_s")
+_STEP_FIELDS = tuple(known.name for known in fields(StepRecord) if known.name != "time_s")
+
+
+def _named(step: Step) -> Iterable[int]:
+    """The token ids in a step."""
+    told = chain(*step.target_top, *step.draft_top)
+    return chain(step.tokens, step.drafted, (token for token, _ in told))
 
 
 def _step(step: Step, time_s: float) -> StepRecord:
@@ -262,6 +286,11 @@ def _lane(data: Mapping[str, Any]) -> Lane:
 
 
 def _known(cls: type[Any], data: Mapping[str, Any]) -> Any:
-    """`cls` from those of `data` that are its fields, JSON's lists as tuples."""
-    values = {field.name: data[field.name] for field in fields(cls)}
-    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    """`cls` from those of `data` that are its fields; those added later may be missing."""
+    names = [known.name for known in fields(cls)]
+    return cls(**{name: _frozen(data[name]) for name in names if name in data})
+
+
+def _frozen(value: Any) -> Any:
+    """JSON's lists as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -63,9 +63,9 @@ class FakeDolly:
         draft = FakeLM(len(self.texts), seed=1, like=target, likeness=0.8)
         drafter = ModelDrafter(draft, target.vocab_size, self.end_ids)
         speculative = Speculative(
-            target, drafter, partial(Fixed, request.draft_length), self.end_ids
+            target, drafter, partial(Fixed, request.draft_length), self.end_ids, 5
         )
-        autoregressive = Autoregressive(FakeLM(len(self.texts), seed=0), self.end_ids)
+        autoregressive = Autoregressive(FakeLM(len(self.texts), seed=0), self.end_ids, 5)
         lanes = {
             name: self._paused(lane.generate(PROMPT, request.sampling, request.max_new_tokens))
             for name, lane in (("autoregressive", autoregressive), ("speculative", speculative))
@@ -77,7 +77,9 @@ class FakeDolly:
             "request": asdict(request),
             "prompt_tokens": PROMPT,
         }
-        self.started.append(Run(lanes, {name: LaneRecorder(self) for name in lanes}, about))
+        self.started.append(
+            Run(lanes, {name: LaneRecorder(self, self.piece) for name in lanes}, about)
+        )
         return self.started[-1]
 
     def last_trace(self) -> Trace:

@@ -18,6 +18,7 @@ from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
 
 GREEDY = SamplingParams()
+SAMPLED = SamplingParams(temperature=0.8, top_p=0.9)
 
 
 def models(seed=0, vocab=7, likeness=0.7, sharpness=1.5):
@@ -25,10 +26,9 @@ def models(seed=0, vocab=7, likeness=0.7, sharpness=1.5):
     return target, FakeLM(vocab, seed + 1, sharpness, like=target, likeness=likeness)
 
 
-def speculative(target, draft, k, ends=frozenset()):
-    return Speculative(
-        target, ModelDrafter(draft, target.vocab_size, ends), partial(Fixed, k), ends
-    )
+def speculative(target, draft, k, ends=frozenset(), candidates=0):
+    drafter = ModelDrafter(draft, target.vocab_size, ends)
+    return Speculative(target, drafter, partial(Fixed, k), ends, candidates)
 
 
 def tokens(events):
@@ -50,6 +50,29 @@ def test_greedy_speculative_equals_autoregressive(seed, k, n, likeness, ends, pr
     fast = list(speculative(target, draft, k, ends).generate(prompt, GREEDY, n))
     assert tokens(fast) == tokens(slow)
     assert fast[-1] == slow[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 5), params=st.sampled_from([GREEDY, SAMPLED]))
+def test_the_likeliest_tokens_told_are_those_of_the_tested_distributions(seed, k, params):
+    target, draft = models(seed)
+    plain = list(speculative(target, draft, k).generate([1, 2], params, 20))
+    told = list(speculative(target, draft, k, candidates=7).generate([1, 2], params, 20))
+    assert tokens(told) == tokens(plain)
+    for step in (event for event in told if isinstance(event, Step)):
+        assert len(step.target_top) == len(step.tokens)
+        assert len(step.draft_top) == len(step.drafted)
+        for place, token in enumerate(step.tokens[: step.accepted]):
+            if params is GREEDY:
+                assert step.target_top[place][0][0] == token
+                assert step.draft_top[place][0][0] == token
+            else:
+                assert dict(step.target_top[place])[token] == pytest.approx(step.target_prob[place])
+                assert dict(step.draft_top[place])[token] == pytest.approx(step.draft_prob[place])
+        for row in (*step.target_top, *step.draft_top):
+            chances = [chance for _, chance in row]
+            assert chances == sorted(chances, reverse=True)
+            assert sum(chances) == pytest.approx(1, abs=0.005)
 
 
 @settings(max_examples=100, deadline=None)

@@ -149,7 +149,16 @@ def test_counts_times_and_texts_of_a_trace_add_up():
 def test_a_trace_survives_json():
     trace = answer(instruction="Why?", max_new_tokens=8, temperature=0.9)
     assert Trace.from_json(trace.to_json()) == trace
-    assert json.loads(trace.to_json())["schema"] == "trace@1"
+    record = json.loads(trace.to_json())
+    assert record["schema"] == "trace@1"
+    for step in trace.speculative.steps:
+        told = [token for row in (*step.target_top, *step.draft_top) for token, _ in row]
+        assert {*step.drafted, *told} <= trace.pieces.keys()
+
+    del record["pieces"]  # as traces were before
+    for step in record["lanes"]["speculative"]["steps"]:
+        del step["target_top"], step["draft_top"]
+    assert Trace.from_json(json.dumps(record)).speculative.text == trace.speculative.text
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "trace@2"}', '{"schema":"trace@1"}'])
