@@ -44,7 +44,7 @@ _TOKEN = 17  # any; what it costs does not depend on which it is
 def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[str, object]]:
     """For each context, the milliseconds of a round and the share of it that rolling back took."""
     results: list[dict[str, object]] = []
-    target, _ = dolly.models(kind)
+    target = dolly.models(kind).target
     for context in CONTEXTS:
         sequence = target.sequence()
         plain: list[float] = []
@@ -110,14 +110,15 @@ def outside_share(dolly: Dolly, **settings: object) -> Spread:
     tokenizer, shares = dolly.tokenizer, []
     for chip in dolly.pair.chips:
         request = Request(chip.instruction, chip.context, **settings)  # type: ignore[arg-type]
-        target, draft = (TimedLM(m.sequence(tokenizer.size)) for m in dolly.models("paged"))
+        models = dolly.models()
+        target, draft = (TimedLM(m.sequence(tokenizer.size)) for m in (models.target, models.draft))
         drafter = ModelDrafter(draft, tokenizer.size, tokenizer.end_ids)
         decoder = Speculative(target, drafter, partial(Fixed, _K), tokenizer.end_ids)
         prompt = tokenizer.encode(request.prompt)
         for event in decoder.generate(prompt, request.sampling, request.max_new_tokens):
             if isinstance(event, Step):
-                models = target.seconds + draft.seconds
-                shares.append(100 * (event.seconds - models) / event.seconds)
+                ran = target.seconds + draft.seconds
+                shares.append(100 * (event.seconds - ran) / event.seconds)
             if not isinstance(event, Drafted):
                 target.seconds = draft.seconds = 0.0
     return Spread.of(shares)
@@ -162,7 +163,8 @@ def main() -> int:
     spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
     table(("settings", "ms a token"), list(spreads.items()))
     widths: dict[str, dict[str, Any]] = {}
-    for name, model in zip(("target", "draft"), dolly.models("paged"), strict=True):
+    models = dolly.models()
+    for name, model in (("target", models.target), ("draft", models.draft)):
         runs, switch = model.run_times()
         widths[name] = {"run_ms": [1e3 * s for s in runs], "switch_ms": 1e3 * switch}
     table(

@@ -49,8 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             draft_length=options.draft_length,
             kv_cache=options.kv_cache,
             drafter=options.drafter,
+            kv_precision=options.kv_precision,
         )
-        dolly = Dolly(options.pair, options.kv_precision)
+        dolly = Dolly(options.pair)
         trace = _show(dolly, request, options.mode)
         if options.json:
             _write(Path(options.json), trace)

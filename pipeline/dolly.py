@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pipeline.costs import Costs
+from pipeline.compiled import CompiledPair
 from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Auto, DraftLength, Experience, Fixed
-from pipeline.drafters import Drafter, DrafterKind, HybridDrafter, ModelDrafter, PromptLookupDrafter
+from pipeline.draft_length import Auto, DraftLength, Fixed
+from pipeline.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.events import Event, Finish, FinishReason
@@ -49,7 +49,6 @@ class Dolly:
 
     Args:
         pair: a name, or a folder that holds `target/` and `draft/`.
-        kv_precision: of the caches; None takes what keeps speculation lossless.
         lossless: off, both models run as fast as OpenVINO can make them, and greedy speculative
             text may differ from greedy autoregressive text where two tokens are nearly tied.
         threads: of inference; 0 leaves it to OpenVINO.
@@ -61,50 +60,49 @@ class Dolly:
     def __init__(
         self,
         pair: str | Path = DEFAULT_PAIR,
-        kv_precision: KVPrecision | None = None,
         lossless: bool = True,
         threads: int = 0,
     ) -> None:
-        if kv_precision is not None and kv_precision not in get_args(KVPrecision):
-            raise UserError("KV precision", kv_precision, "choose f32, f16 or u8")
         self.pair: Pair = find_pair(pair)
         self.tokenizer = Tokenizer(self.pair.target)
         self.tokenizer.require_dolly_tokens()
         self._draft_vocab = _shared_vocabulary(self.tokenizer, Tokenizer(self.pair.draft))
-        self._lossless, self._kv_precision, self._threads = lossless, kv_precision, threads
+        self._lossless, self._threads = lossless, threads
         self._loading = threading.Lock()
-        self._compiled: dict[KVCacheKind, tuple[OVModel, OVModel]] = {}
-        self._measured: dict[KVCacheKind, Costs] = {}
-        self._experiences: dict[tuple[KVCacheKind, DrafterKind], Experience] = {}
-        self.models("paged")
+        self._compiled: dict[tuple[KVCacheKind, KVPrecision | None], CompiledPair] = {}
+        self.models()
 
     @property
     def context_length(self) -> int:
         """Tokens that both models can attend to, prompt and answer together."""
-        return min(model.context_length for model in self.models("paged"))
+        models = self.models()
+        return min(models.target.context_length, models.draft.context_length)
 
-    def models(self, kv_cache: KVCacheKind) -> tuple[OVModel, OVModel]:
+    def models(
+        self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None
+    ) -> CompiledPair:
         """Target and draft for one kind of cache, compiled and warmed when first asked for."""
         with self._loading:
-            if kv_cache not in self._compiled:
-                folders = (self.pair.target, self.pair.draft)
+            if (kv_cache, kv_precision) not in self._compiled:
                 target, draft = (
-                    OVModel(folder, kv_cache, self._kv_precision, self._lossless, self._threads)
-                    for folder in folders
+                    OVModel(folder, kv_cache, kv_precision, self._lossless, self._threads)
+                    for folder in (self.pair.target, self.pair.draft)
                 )
                 if draft.vocab_size < self.tokenizer.size:
                     remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
                     raise UserError("draft vocabulary", draft.vocab_size, remedy)
+                compiled = CompiledPair(target, draft)
                 for model in (target, draft):
-                    model.warm()
                     model.share(self.tokenizer.encode(PREAMBLE))
-                self._compiled[kv_cache] = target, draft
-            return self._compiled[kv_cache]
+                self._compiled[kv_cache, kv_precision] = compiled
+            return self._compiled[kv_cache, kv_precision]
 
-    def describe(self, kv_cache: KVCacheKind = "paged") -> dict[str, Any]:
+    def describe(
+        self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None
+    ) -> dict[str, Any]:
         """The trace's `pair`."""
-        ids = (self.pair.target_id, self.pair.draft_id)
-        about = (
+        models = self.models(kv_cache, kv_precision)
+        target, draft = (
             {
                 "id": name,
                 "parameters": model.parameters,
@@ -112,9 +110,12 @@ class Dolly:
                 "bytes": model.weight_bytes,
                 "kv_precision": model.kv_precision,
             }
-            for name, model in zip(ids, self.models(kv_cache), strict=True)
+            for name, model in (
+                (self.pair.target_id, models.target),
+                (self.pair.draft_id, models.draft),
+            )
         )
-        return {"name": self.pair.name, "target": next(about), "draft": next(about)}
+        return {"name": self.pair.name, "target": target, "draft": draft}
 
     def start(self, request: Request, mode: Mode = "race") -> Run:
         """Prepares a run; nothing is computed before it is iterated.
@@ -139,49 +140,34 @@ class Dolly:
         return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
 
     def _lane(self, name: str, request: Request, prompt: list[int], budget: int) -> Iterator[Event]:
-        target_model, draft_model = self.models(request.kv_cache)
-        end_ids = self.tokenizer.end_ids
-        target = target_model.sequence(self.tokenizer.size, prompt)
+        models, end_ids = self._models(request), self.tokenizer.end_ids
+        target = models.target.sequence(self.tokenizer.size, prompt)
         if name == AUTOREGRESSIVE:
             autoregressive = Autoregressive(target, end_ids, _CANDIDATES)
             return autoregressive.generate(prompt, request.sampling, budget)
         lookup = PromptLookupDrafter(end_ids)
         drafter: Drafter = lookup
         if request.drafter != "lookup":
-            draft = draft_model.sequence(self._draft_vocab, prompt)
+            draft = models.draft.sequence(self._draft_vocab, prompt)
             drafter = model = ModelDrafter(draft, target.vocab_size, end_ids)
             if request.drafter == "hybrid":
-                drafter = HybridDrafter(lookup, model, self._costs(request.kv_cache))
+                drafter = HybridDrafter(lookup, model, models.costs)
         choose: Callable[[], DraftLength]
         if request.draft_length == "auto":
-            choose = partial(Auto, self._experience(request))
+            choose = partial(Auto, models.experience(request.drafter))
         else:
             choose = partial(Fixed, request.draft_length)
         speculative = Speculative(target, drafter, choose, end_ids, _CANDIDATES)
         return speculative.generate(prompt, request.sampling, budget)
 
-    def _experience(self, request: Request) -> Experience:
-        """Of that drafter with these caches, so far."""
-        kind = request.kv_cache, request.drafter
-        if kind not in self._experiences:
-            costs = self._costs(request.kv_cache)
-            free = request.drafter == "lookup"
-            self._experiences[kind] = Experience(replace(costs, draft=0.0) if free else costs)
-        return self._experiences[kind]
-
-    def _costs(self, kv_cache: KVCacheKind) -> Costs:
-        """Measured when first asked for: it takes a while, and few need it."""
-        target, draft = self.models(kv_cache)
-        with self._loading:
-            if kv_cache not in self._measured:
-                self._measured[kv_cache] = Costs(draft.run_times()[0][0], *target.run_times())
-            return self._measured[kv_cache]
+    def _models(self, request: Request) -> CompiledPair:
+        return self.models(request.kv_cache, request.kv_precision)
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
-            "pair": self.describe(request.kv_cache),
+            "pair": self.describe(request.kv_cache, request.kv_precision),
             "request": asdict(request),
             "prompt_tokens": tuple(prompt),
         }

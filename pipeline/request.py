@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVCacheKind
+from pipeline.kv_cache import KVCacheKind, KVPrecision
 from pipeline.prompt import format_prompt
 from pipeline.sampling import SamplingParams
 
@@ -32,6 +32,7 @@ class Request:
         draft_length: K, tokens drafted a round; "auto" chooses in each round what pays.
         kv_cache: how keys and values are kept.
         drafter: who proposes the tokens.
+        kv_precision: of the keys and values; None takes what keeps speculation lossless.
 
     Raises:
         UserError: a value is outside its range.
@@ -47,6 +48,7 @@ class Request:
     draft_length: int | Literal["auto"] = 4
     kv_cache: KVCacheKind = "paged"
     drafter: DrafterKind = "model"
+    kv_precision: KVPrecision | None = None
 
     def __post_init__(self) -> None:
         format_prompt(self.instruction, self.context)
@@ -63,6 +65,9 @@ class Request:
             raise UserError("KV cache", self.kv_cache, f"choose {_either(get_args(KVCacheKind))}")
         if self.drafter not in get_args(DrafterKind):
             raise UserError("drafter", self.drafter, f"choose {_either(get_args(DrafterKind))}")
+        if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):
+            choices = _either(get_args(KVPrecision))
+            raise UserError("KV precision", self.kv_precision, f"choose {choices}")
 
     @property
     def prompt(self) -> str:

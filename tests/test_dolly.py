@@ -101,7 +101,8 @@ def test_copies_from_the_prompt_change_time_only(drafter, k):
 def test_the_first_tokens_of_the_real_pair_follow_the_target():
     """Two positions, 3,000 seeds: the decoder's draws against the target's own probabilities."""
     vocab = dolly().tokenizer.size
-    target, draft = (model.sequence(vocab) for model in dolly().models("paged"))
+    models = dolly().models()
+    target, draft = (model.sequence(vocab) for model in (models.target, models.draft))
     prompt = dolly().tokenizer.encode("The")
     joint = {}
     first = next_probs(target, prompt)
@@ -254,6 +255,6 @@ def test_two_tokenizers_in_a_pair_are_refused(tmp_path):
         Dolly(folder)
 
 
-def test_a_kv_precision_that_does_not_exist_is_refused():
-    with pytest.raises(UserError, match="f32, f16 or u8"):
-        Dolly(kv_precision="u4")  # type: ignore[arg-type]
+def test_the_precision_of_the_caches_is_the_requests():
+    trace = answer(instruction="Why?", max_new_tokens=2, kv_precision="u8")
+    assert trace.pair["target"]["kv_precision"] == trace.pair["draft"]["kv_precision"] == "u8"

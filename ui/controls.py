@@ -21,6 +21,7 @@ _KV_CACHES = [
     ("stateful, rejected slots masked", "stateful-masked"),
     ("uncached: the whole text in every run", "uncached"),
 ]
+_KV_PRECISIONS = [("what is lossless", None), "f32", "f16", "u8"]
 _DEFAULT = {field.name: field.default for field in fields(Request)}
 
 
@@ -104,6 +105,9 @@ def _settings() -> dict[str, Any]:
         seed = gr.Number(_DEFAULT["seed"], label="Seed", precision=0, min_width=120)
         drafter = gr.Dropdown(_DRAFTERS, value=_DEFAULT["drafter"], label="Drafter")
         kv_cache = gr.Dropdown(_KV_CACHES, value=_DEFAULT["kv_cache"], label="KV cache")
+        kv_precision = gr.Dropdown(
+            _KV_PRECISIONS, value=_DEFAULT["kv_precision"], label="KV precision"
+        )
     return {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -113,4 +117,5 @@ def _settings() -> dict[str, Any]:
         "draft_length": draft_length,
         "kv_cache": kv_cache,
         "drafter": drafter,
+        "kv_precision": kv_precision,
     }
