@@ -17,7 +17,9 @@ from pipeline.events import Step
 
 _PATIENCE = 4  # rounds without a draft, before their runs are no longer padded for one
 _GUESS, _DOUBT = 0.6, 1.0  # chance of passing before anything was tested; tests that it counts for
-_MEMORY = 0.97  # weight of what was before, when chances and times are averaged
+_MEMORY = 0.97  # weight of what was before, when chances are averaged
+_TIME_MEMORY = 0.9  # and when times are: what else the machine does changes quickly
+_WORTH = 1.03  # times as fast as autoregression: drafting for less is not worth the risk
 _FADING = 0.995  # of what was learned, with each step that does not draft: so it is tried again
 _HORIZON = 40  # tokens over which a change of width must earn what it costs
 _LEVELS = 10  # of confidence, each with its own chance of passing
@@ -106,11 +108,11 @@ class Experience:
             self._levels[_level(confidence)].add(place < accepted)
 
     def time_step(self, seconds: float) -> None:
-        self.step_s += (1 - _MEMORY) * (seconds - self.step_s)
+        self.step_s += (1 - _TIME_MEMORY) * (seconds - self.step_s)
 
     def time_draft(self, seconds: float) -> None:
         """Of one token."""
-        self.draft_s += (1 - _MEMORY) * (seconds - self.draft_s)
+        self.draft_s += (1 - _TIME_MEMORY) * (seconds - self.draft_s)
 
     def fade(self) -> None:
         """For a step that tested nothing."""
@@ -144,7 +146,7 @@ class Auto:
         draft = known.draft_s / known.step_s
         expected = tokens = 1.0  # of a draft of 0, 1, 2, … tokens
         most = best = 0
-        rate_here, rate = 1 / known.verify[self._width - 1], 1.0
+        rate_here, rate = _WORTH / known.verify[self._width - 1], _WORTH
         for count, chance in enumerate(self._chances, start=1):
             expected *= chance
             tokens += expected

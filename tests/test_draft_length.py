@@ -99,6 +99,15 @@ def test_a_draft_as_slow_as_the_target_is_never_tried():
     assert auto(pair(0.1)).most(LONGEST) > 1
 
 
+def test_a_gain_within_the_noise_is_not_drafted_for():
+    """With every draft accepted: 9 tokens for the time of 8.84 steps, and for that of 8.04."""
+    for draft, drafts in ((0.95, False), (0.85, True)):
+        experience = Experience(pair(draft))
+        for _ in range(100):
+            experience.learn(LONGEST, LONGEST, [1.0] * LONGEST)
+        assert (auto(pair(draft), experience).most(LONGEST) > 0) == drafts
+
+
 def test_what_was_lost_is_tried_again_after_a_while():
     chooser, costs = auto(pair(0.2)), pair(0.2)
     simulate(chooser, costs, [0.0], tokens=60)
