@@ -18,7 +18,7 @@ from pipeline.events import Step
 _PATIENCE = 4  # rounds without a draft, before their runs are no longer padded for one
 _GUESS, _DOUBT = 0.6, 1.0  # chance of passing before anything was tested; tests that it counts for
 _MEMORY = 0.97  # weight of what was before, when chances are averaged
-_TIME_MEMORY = 0.9  # and when times are: what else the machine does changes quickly
+_TIME_MEMORY, _CAUTION = 0.9, 2.0  # and when times are; how much one round may differ
 _WORTH = 1.03  # times as fast as autoregression: drafting for less is not worth the risk
 _FADING = 0.995  # of what was learned, with each step that does not draft: so it is tried again
 _HORIZON = 40  # tokens over which a change of width must earn what it costs
@@ -80,9 +80,10 @@ class Experience:
     """
 
     def __init__(self, costs: Costs) -> None:
-        self.step_s, self.draft_s = costs.verify[0], costs.draft
-        self.verify = [seconds / self.step_s for seconds in costs.verify]  # of 1, 2, … tokens
-        self.switch = costs.switch / self.step_s
+        step = costs.verify[0]  # what everything is counted in
+        self.draft = costs.draft / step
+        self.verify = [seconds / step for seconds in costs.verify]  # of 1, 2, … tokens
+        self.switch = costs.switch / step
         self._places = [_Count() for _ in costs.verify[1:]]
         self._levels = [_Count() for _ in range(_LEVELS)]
 
@@ -107,12 +108,13 @@ class Experience:
         for place, confidence in enumerate(confidences[: min(accepted + 1, drafted)]):
             self._levels[_level(confidence)].add(place < accepted)
 
-    def time_step(self, seconds: float) -> None:
-        self.step_s += (1 - _TIME_MEMORY) * (seconds - self.step_s)
-
-    def time_draft(self, seconds: float) -> None:
-        """Of one token."""
-        self.draft_s += (1 - _TIME_MEMORY) * (seconds - self.draft_s)
+    def time(self, draft_s: float, verify_s: float, width: int) -> None:
+        """Of drafting one token, and of the run that followed: both at the speed that the machine
+        had just then. What a single round says is taken with caution.
+        """
+        draft = draft_s / (verify_s / self.verify[width - 1])
+        draft = min(max(draft, self.draft / _CAUTION), self.draft * _CAUTION)
+        self.draft += (1 - _TIME_MEMORY) * (draft - self.draft)
 
     def fade(self) -> None:
         """For a step that tested nothing."""
@@ -143,7 +145,7 @@ class Auto:
     def most(self, room: int) -> int:
         known = self._experience
         self._chances = known.by_place()
-        draft = known.draft_s / known.step_s
+        draft = known.draft
         expected = tokens = 1.0  # of a draft of 0, 1, 2, … tokens
         most = best = 0
         rate_here, rate = _WORTH / known.verify[self._width - 1], _WORTH
@@ -158,7 +160,7 @@ class Auto:
                     most, rate_here = count, reached
         if _HORIZON / rate_here - _HORIZON / rate > known.switch:
             self._width, most = best + 1, best
-        if not most and not known.draft_s:
+        if not most and not draft:
             most = len(self._chances)  # a copy costs nothing: have a look
         self._price = draft * max(rate, rate_here)
         self._confidences, self._reach, self._expected = [], 1.0, 0.0
@@ -181,15 +183,13 @@ class Auto:
 
     def learn(self, step: Step) -> None:
         known, drafted = self._experience, len(step.drafted)
-        if self._width == self._last_width:
-            known.time_step(step.verify_s / known.verify[self._width - 1])
+        if drafted and self._width == self._last_width:
+            known.time(step.draft_s / drafted, step.verify_s, self._width)
         self._last_width = self._width
         if self._width == 1:
             known.fade()
         elif self._most:
             known.learn(step.accepted, drafted, self._confidences)
-        if drafted:
-            known.time_draft(step.draft_s / drafted)
 
 
 class _Count:
