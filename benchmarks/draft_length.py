@@ -24,7 +24,7 @@ from benchmarks.shapes import SHAPES, model_folder
 from pipeline.dolly import Dolly, Mode
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 
 _AUTO = "auto"
@@ -74,7 +74,7 @@ def measure(
 def with_draft(draft: Path, repeats: int, settings: dict[str, Any]) -> dict[str, Any]:
     """ "auto" against autoregression where the embedded target has another draft."""
     with tempfile.TemporaryDirectory() as made:
-        for name, folder in (("target", PAIRS[DEFAULT_PAIR].target), ("draft", draft)):
+        for name, folder in (("target", EMBEDDED / "target"), ("draft", draft)):
             (Path(made) / name).symlink_to(folder)
         return measure(Dolly(made), "open question", 4 * repeats, settings, (0, _AUTO))
 
@@ -95,7 +95,7 @@ def main() -> int:
     try:
         dolly = Dolly(options.pair)
         results = [measure(dolly, kind, options.repeats, settings) for kind in KINDS]
-        target = PAIRS[DEFAULT_PAIR].target
+        target = EMBEDDED / "target"
         random = model_folder(SHAPES["draft"], "int8", target / "tokenizer.json")
         bad_drafts = {
             name: with_draft(draft, options.repeats, settings)

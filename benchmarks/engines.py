@@ -17,7 +17,6 @@ from pipeline.draft_length import Auto, DraftLength, Experience, Fixed
 from pipeline.drafters import Drafter, DrafterKind, ModelDrafter, PromptLookupDrafter
 from pipeline.events import Step
 from pipeline.openvino_lm import OVModel
-from pipeline.prompt import PREAMBLE
 from pipeline.sampling import SamplingParams
 from pipeline.tokenizer import Tokenizer
 
@@ -46,11 +45,11 @@ def ours(
     """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
     target_model, draft_model = OVModel(models.target, lossless=lossless), None
     target_model.warm()
-    target_model.share(Tokenizer(models.target).encode(PREAMBLE))
+    target_model.share(Tokenizer(models.target).preamble)
     if drafter == "model":
         draft_model = OVModel(models.draft, lossless=lossless)
         draft_model.warm()
-        draft_model.share(Tokenizer(models.draft).encode(PREAMBLE))
+        draft_model.share(Tokenizer(models.draft).preamble)
     choose: Callable[[], DraftLength] = partial(Fixed, DRAFT_LENGTH)
     if auto:
         draft_s = draft_model.run_times()[0][0] if draft_model else 0.0

@@ -15,20 +15,22 @@ import statistics
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.report import Spread, save, table
+from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
 from benchmarks.wrapped import WrappedLM
+from pipeline.costs import Costs
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.events import Event, Step
 from pipeline.openvino_lm import OVCausalLM, OVModel
-from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.pairs import EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.sampling import SamplingParams
 
@@ -69,39 +71,38 @@ def ms_per_token(made: Sequence[Step]) -> float:
     return 1e3 * sum(s.seconds for s in made) / sum(len(s.tokens) for s in made)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target", choices=SHAPES, default="160M")
-    parser.add_argument("--acceptance", type=float, default=0.8)
-    parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    tokenizer = PAIRS[DEFAULT_PAIR].target / "tokenizer.json"
-    folders = [model_folder(SHAPES[n], "int8", tokenizer) for n in (options.target, DRAFT)]
-    exact, fastest, draft_model = (
-        OVModel(folders[0]),
-        OVModel(folders[0], lossless=False),
-        OVModel(folders[1]),
-    )
+def measure(
+    folders: tuple[Path, Path], acceptance: float, max_new_tokens: int, repeats: int
+) -> tuple[list[dict[str, Any]], dict[str, float], Costs]:
+    """For every draft length: acceptance, costs and speedup; milliseconds of autoregression; and
+    what the runs cost.
+
+    Args:
+        folders: of target and draft.
+        acceptance: what the coin is told.
+    """
+    exact, fastest = (OVModel(folders[0], lossless=lossless) for lossless in (True, False))
+    draft_model = OVModel(folders[1])
     for model in (exact, fastest, draft_model):
         model.warm()
+    costs = Costs(draft_model.run_times()[0][0], *exact.run_times())
 
     def autoregressive(model: OVModel) -> list[Step]:
         decoder = Autoregressive(model.sequence(), frozenset())
-        return steps(list(decoder.generate(_PROMPT, _GREEDY, options.max_new_tokens)))
+        return steps(list(decoder.generate(_PROMPT, _GREEDY, max_new_tokens)))
 
     text = [*_PROMPT, *(token for step in autoregressive(exact) for token in step.tokens)]
     times: dict[str, list[float]] = {"fastest": [], "exact": []}
     made: dict[int, list[Step]] = {k: [] for k in range(1, MAX_DRAFT_LENGTH + 1)}
     ratios: dict[int, list[float]] = {k: [] for k in made}
-    for turn in range(options.repeats):
+    for turn in range(repeats):
         times["exact"].append(ms_per_token(autoregressive(exact)))
         for k in made:
             times["fastest"].append(ms_per_token(autoregressive(fastest)))  # just before, each time
-            coin = CoinLM(draft_model.sequence(), text, options.acceptance, seed=turn)
+            coin = CoinLM(draft_model.sequence(), text, acceptance, seed=turn)
             drafter = ModelDrafter(coin, exact.vocab_size, frozenset())
             decoder = Speculative(exact.sequence(), drafter, partial(Fixed, k), frozenset())
-            run = steps(list(decoder.generate(_PROMPT, _GREEDY, options.max_new_tokens)))
+            run = steps(list(decoder.generate(_PROMPT, _GREEDY, max_new_tokens)))
             assert [t for s in run for t in s.tokens] == text[len(_PROMPT) :]
             made[k] += run
             times.setdefault(str(k), []).append(ms_per_token(run))
@@ -110,7 +111,6 @@ def main() -> int:
     results: list[dict[str, Any]] = []
     for k, run in made.items():
         tested = sum(min(step.accepted + 1, len(step.drafted)) for step in run)
-        spread = Spread.of(times[str(k)])
         results.append(
             {
                 "draft_length": k,
@@ -118,23 +118,38 @@ def main() -> int:
                 "block_efficiency": sum(len(step.tokens) for step in run) / len(run),
                 "draft_ms": 1e3 * statistics.median(s.draft_s / k for s in run),
                 "verify_ms": 1e3 * statistics.median(s.verify_s for s in run),
-                "ms_per_token": spread.median,
+                "ms_per_token": statistics.median(times[str(k)]),
                 "over_fastest": statistics.median(ratios[k]),
             }
         )
-    about = f"{options.target}, random weights, acceptance imposed by a coin: {options.acceptance}"
-    print(f"{about}; autoregressive {Spread.of(times['fastest'])} ms a token")
-    print(f"(exact: {Spread.of(times['exact'])})\n")
+    medians = {name: statistics.median(times[name]) for name in ("fastest", "exact")}
+    return results, medians, costs
+
+
+def show(about: str, results: list[dict[str, Any]], medians: dict[str, float]) -> None:
+    print(f"{about}; autoregressive {medians['fastest']:.2f} ms a token")
+    print(f"(exact: {medians['exact']:.2f})\n")
     table(
         ("K", "accepted", "block", "draft ms", "verify ms", "ms a token", "× fastest AR"),
         [[row["draft_length"], *(f"{v:.2f}" for v in list(row.values())[1:])] for row in results],
     )
-    save(
-        "imposed",
-        about=about,
-        autoregressive_ms={name: statistics.median(times[name]) for name in ("fastest", "exact")},
-        results=results,
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", choices=SHAPES, default="160M")
+    parser.add_argument("--acceptance", type=float, default=0.8)
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    tokenizer = EMBEDDED / "target" / "tokenizer.json"
+    target, draft = (model_folder(SHAPES[n], "int8", tokenizer) for n in (options.target, DRAFT))
+    results, medians, _ = measure(
+        (target, draft), options.acceptance, options.max_new_tokens, options.repeats
     )
+    about = f"{options.target}, random weights, acceptance imposed by a coin: {options.acceptance}"
+    show(about, results, medians)
+    save("imposed", about=about, autoregressive_ms=medians, results=results)
     return 0
 
 

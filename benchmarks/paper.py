@@ -18,7 +18,7 @@ from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.pairs import EMBEDDED
 from pipeline.prompt import format_prompt
 from pipeline.tokenizer import Tokenizer
 
@@ -33,10 +33,9 @@ def seconds(answer: Answer, prompt: list[int], count: int) -> float:
 
 
 def main() -> int:
-    pair = PAIRS[DEFAULT_PAIR]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target", type=Path, default=pair.target)
-    parser.add_argument("--draft", type=Path, default=pair.draft)
+    parser.add_argument("--target", type=Path, default=EMBEDDED / "target")
+    parser.add_argument("--draft", type=Path, default=EMBEDDED / "draft")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     models = Models(options.target, options.draft)

@@ -39,7 +39,7 @@ from benchmarks.engines import (
 from benchmarks.prompts import KINDS
 from benchmarks.report import Spread, save, table
 from benchmarks.shapes import SHAPES, model_folder
-from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.prompt import format_prompt
 from pipeline.tokenizer import Tokenizer
 
@@ -253,12 +253,13 @@ def main() -> int:
         work(options.engine, Models(*options.folders))
         return 0
 
-    pair, results = PAIRS[DEFAULT_PAIR], {}
+    results = {}
     for subject in options.subjects:
-        names, counts, models = options.engines, options.counts, Models(pair.target, pair.draft)
+        names, counts = options.engines, options.counts
+        models = Models(EMBEDDED / "target", EMBEDDED / "draft")
         if subject in SHAPES:
             names, counts = [name for name in names if name in AUTOREGRESSIVE], counts[:1]
-            folder = model_folder(SHAPES[subject], "int8", pair.target / "tokenizer.json")
+            folder = model_folder(SHAPES[subject], "int8", models.target / "tokenizer.json")
             models = Models(folder, folder)
         results[subject] = compare(models, names, counts, options.repeats)
         show(subject, results[subject])

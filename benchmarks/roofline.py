@@ -22,11 +22,10 @@ import numpy as np
 
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, Sized, model_folder
-from pipeline.convert import Weights
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.openvino_lm import OVCausalLM, OVModel
-from pipeline.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.pairs import EMBEDDED, Weights
 
 CONTEXT = 128
 CONTEXTS = (64, CONTEXT, 512, 1024, 1900)
@@ -120,7 +119,7 @@ def main() -> int:
     threads = int(environment()["threads"])
     rate = bandwidth(threads, options.repeats)
     print(f"memory: {rate / 1e9:.1f} GB/s, triad on {threads} threads\n")
-    tokenizer = PAIRS[DEFAULT_PAIR].target / "tokenizer.json"
+    tokenizer = EMBEDDED / "target" / "tokenizer.json"
     try:
         results = [
             measure(sized, model_folder(sized, weights, tokenizer), options.repeats)

@@ -114,7 +114,7 @@ def outside_share(dolly: Dolly, **settings: object) -> Spread:
         target, draft = (TimedLM(m.sequence(tokenizer.size)) for m in (models.target, models.draft))
         drafter = ModelDrafter(draft, tokenizer.size, tokenizer.end_ids)
         decoder = Speculative(target, drafter, partial(Fixed, _K), tokenizer.end_ids)
-        prompt = tokenizer.encode(request.prompt)
+        prompt = tokenizer.ask(request.instruction, request.context)
         for event in decoder.generate(prompt, request.sampling, request.max_new_tokens):
             if isinstance(event, Step):
                 ran = target.seconds + draft.seconds

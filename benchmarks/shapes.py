@@ -7,8 +7,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline.convert import Weights, convert
-from pipeline.pairs import CONVERTED
+from pipeline.export import export
+from pipeline.pairs import Weights
+from pipeline.store import Store
 from training.profiles import PROFILES, Shape
 
 _CONTEXT = 2048
@@ -39,7 +40,7 @@ def model_folder(sized: Sized, weights: Weights, tokenizer: Path) -> Path:
     Args:
         tokenizer: any `tokenizer.json`, since nothing reads its text.
     """
-    folder = CONVERTED / "shapes" / f"{sized.name}-{weights}"
+    folder = Store().root / "shapes" / f"{sized.name}-{weights}"
     if not folder.is_dir():
         from training.model import new_model  # loads torch
 
@@ -47,5 +48,5 @@ def model_folder(sized: Sized, weights: Weights, tokenizer: Path) -> Path:
         with tempfile.TemporaryDirectory() as made:
             new_model(sized.shape, profile).save_pretrained(made)
             shutil.copyfile(tokenizer, Path(made) / "tokenizer.json")
-            convert(made, folder, weights)
+            export(Path(made), folder, weights)
     return folder

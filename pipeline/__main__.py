@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from pipeline.choice import add_arguments, chosen, listing
+from pipeline.convert import show
 from pipeline.dolly import Dolly, Mode
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
 from pipeline.events import Origin
 from pipeline.kv_cache import KVCacheKind, KVPrecision
-from pipeline.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
+from pipeline.store import Store
 from pipeline.trace import SPECULATIVE, Lane, Token, Trace
 
 _COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
@@ -36,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for what the user can mend."""
     try:
         options = _parser().parse_args(arguments)
+        if options.list_pairs:
+            _list_pairs(Store(options.cache_dir))
+            return 0
         if options.json and not Path(options.json).parent.is_dir():
             raise UserError("json", options.json, "choose a file in a folder that exists")
         request = Request(
@@ -51,7 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             drafter=options.drafter,
             kv_precision=options.kv_precision,
         )
-        dolly = Dolly(options.pair)
+        choice = chosen(options)
+        show(choice.obtain())
+        dolly = Dolly(choice.pair, store=choice.store, device=choice.device)
+        if note := dolly.models(request.kv_cache, request.kv_precision).note:
+            print(note, file=sys.stderr)
         trace = _show(dolly, request, options.mode)
         if options.json:
             _write(Path(options.json), trace)
@@ -68,15 +77,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m pipeline",
         description="Dolly answers an instruction autoregressively and speculatively.",
     )
-    parser.add_argument("instruction", help="what Dolly should do")
+    parser.add_argument("instruction", nargs="?", default="", help="what Dolly should do")
+    parser.add_argument("--list-pairs", action="store_true", help="list the pairs, and end")
     parser.add_argument("--context", default="", help="a passage to do it with")
     parser.add_argument("--mode", choices=get_args(Mode), default="race")
-    parser.add_argument(
-        "--pair",
-        default=DEFAULT_PAIR,
-        metavar="NAME",
-        help=f"{', '.join(PAIRS)}, or a folder that holds target/ and draft/",
-    )
+    add_arguments(parser)
     parser.add_argument(
         "--draft-length",
         type=_number_or_word,
@@ -101,6 +106,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", help="write the trace to FILE")
     return parser
+
+
+def _list_pairs(store: Store) -> None:
+    rows = [*listing(store)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(*map(str.ljust, row, widths), sep="  ")
 
 
 def _number_or_word(text: str) -> int | str:

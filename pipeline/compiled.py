@@ -8,6 +8,7 @@ from threading import Lock
 from pipeline.costs import Costs
 from pipeline.draft_length import Experience
 from pipeline.drafters import DrafterKind
+from pipeline.kv_cache import KVCacheKind
 from pipeline.openvino_lm import OVModel
 
 
@@ -16,10 +17,15 @@ class CompiledPair:
 
     Args:
         target, draft: as compiled; they are warmed here.
+        kv_cache: how they keep their keys and values.
+        note: why that is not what was asked for; empty if it is.
     """
 
-    def __init__(self, target: OVModel, draft: OVModel) -> None:
+    def __init__(
+        self, target: OVModel, draft: OVModel, kv_cache: KVCacheKind, note: str = ""
+    ) -> None:
         self.target, self.draft = target, draft
+        self.kv_cache, self.note = kv_cache, note
         self._measuring = Lock()
         self._costs: Costs | None = None
         self._experiences: dict[DrafterKind, Experience] = {}

@@ -17,16 +17,18 @@ from pipeline.compiled import CompiledPair
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.draft_length import Auto, DraftLength, Fixed
 from pipeline.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
-from pipeline.environment import environment
+from pipeline.environment import environment, memory_bytes
 from pipeline.errors import UserError
 from pipeline.events import Event, Finish, FinishReason
 from pipeline.kv_cache import KVCacheKind, KVPrecision
-from pipeline.openvino_lm import OVModel
+from pipeline.kv_cache.paged import CannotPageError
+from pipeline.openvino_lm import OVModel, check_device, weight_bytes
 from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
-from pipeline.prompt import PREAMBLE
+from pipeline.progress import in_bytes
 from pipeline.race import race
 from pipeline.request import Request
-from pipeline.tokenizer import Tokenizer
+from pipeline.store import Store
+from pipeline.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
 
 _CANDIDATES = 5  # of each model at each place, in a trace
@@ -48,26 +50,38 @@ class Dolly:
     """A pair of models, compiled and warm. Any number of runs may share it; each owns its caches.
 
     Args:
-        pair: a name, or a folder that holds `target/` and `draft/`.
+        pair: one of the registry's or of the user's; or its name, or a folder that holds `target/`
+            and `draft/`. Its models must be in the store.
         lossless: off, both models run as fast as OpenVINO can make them, and greedy speculative
             text may differ from greedy autoregressive text where two tokens are nearly tied.
         threads: of inference; 0 leaves it to OpenVINO.
+        store: where the models are; None takes the user's.
+        device: one that OpenVINO lists.
 
     Raises:
-        UserError: the pair does not exist, is damaged, or its models do not belong together.
+        UserError: the pair does not exist, is damaged or too large, or its models do not belong
+            together; or there is no such device.
     """
 
     def __init__(
         self,
-        pair: str | Path = DEFAULT_PAIR,
+        pair: Pair | str | Path = DEFAULT_PAIR,
         lossless: bool = True,
         threads: int = 0,
+        store: Store | None = None,
+        device: str = "CPU",
     ) -> None:
-        self.pair: Pair = find_pair(pair)
-        self.tokenizer = Tokenizer(self.pair.target)
-        self.tokenizer.require_dolly_tokens()
-        self._draft_vocab = _shared_vocabulary(self.tokenizer, Tokenizer(self.pair.draft))
-        self._lossless, self._threads = lossless, threads
+        self.pair = pair if isinstance(pair, Pair) else find_pair(pair)
+        check_device(device)
+        store = store or Store()
+        self._folders = [store.folder(model) for model in (self.pair.target, self.pair.draft)]
+        self._needed = sum(weight_bytes(folder) for folder in self._folders)
+        if device == "CPU" and self._needed > memory_bytes():
+            remedy = f"needs more than this machine's {in_bytes(memory_bytes())}; choose int4"
+            raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
+        self.tokenizer = Tokenizer(self._folders[0])
+        self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
+        self._lossless, self._threads, self._device = lossless, threads, device
         self._loading = threading.Lock()
         self._compiled: dict[tuple[KVCacheKind, KVPrecision | None], CompiledPair] = {}
         self.models()
@@ -81,21 +95,40 @@ class Dolly:
     def models(
         self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None
     ) -> CompiledPair:
-        """Target and draft for one kind of cache, compiled and warmed when first asked for."""
+        """Target and draft for one kind of cache, compiled and warmed when first asked for.
+
+        Where a model or a device has no paged cache, it gets the stateful one, with a note.
+        """
         with self._loading:
             if (kv_cache, kv_precision) not in self._compiled:
-                target, draft = (
-                    OVModel(folder, kv_cache, kv_precision, self._lossless, self._threads)
-                    for folder in (self.pair.target, self.pair.draft)
-                )
-                if draft.vocab_size < self.tokenizer.size:
-                    remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
-                    raise UserError("draft vocabulary", draft.vocab_size, remedy)
-                compiled = CompiledPair(target, draft)
-                for model in (target, draft):
-                    model.share(self.tokenizer.encode(PREAMBLE))
+                while self._compiled and self._crowded():
+                    del self._compiled[next(iter(self._compiled))]
+                try:
+                    compiled = self._compile(kv_cache, kv_precision)
+                except CannotPageError as reason:
+                    note = f"no paged cache here ({reason}): keys and values are kept in states"
+                    compiled = self._compile("stateful", kv_precision, note)
                 self._compiled[kv_cache, kv_precision] = compiled
             return self._compiled[kv_cache, kv_precision]
+
+    def _compile(
+        self, kv_cache: KVCacheKind, kv_precision: KVPrecision | None, note: str = ""
+    ) -> CompiledPair:
+        target, draft = (
+            OVModel(folder, kv_cache, kv_precision, self._lossless, self._threads, self._device)
+            for folder in self._folders
+        )
+        if draft.vocab_size < self.tokenizer.size:
+            remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
+            raise UserError("draft vocabulary", draft.vocab_size, remedy)
+        compiled = CompiledPair(target, draft, kv_cache, note)
+        for model in (target, draft):
+            model.share(self.tokenizer.preamble)
+        return compiled
+
+    def _crowded(self) -> bool:
+        """Whether one kind of cache more might not fit into memory."""
+        return (len(self._compiled) + 1) * self._needed > memory_bytes() // 3
 
     def describe(
         self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None
@@ -111,11 +144,18 @@ class Dolly:
                 "kv_precision": model.kv_precision,
             }
             for name, model in (
-                (self.pair.target_id, models.target),
-                (self.pair.draft_id, models.draft),
+                (self.pair.target.id, models.target),
+                (self.pair.draft.id, models.draft),
             )
         )
-        return {"name": self.pair.name, "target": target, "draft": draft}
+        return {
+            "name": self.pair.name,
+            "device": self._device,
+            "kv_cache": models.kv_cache,
+            "note": models.note,
+            "target": target,
+            "draft": draft,
+        }
 
     def start(self, request: Request, mode: Mode = "race") -> Run:
         """Prepares a run; nothing is computed before it is iterated.
@@ -125,7 +165,7 @@ class Dolly:
         """
         if mode not in get_args(Mode):
             raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
-        prompt = self.tokenizer.encode(request.prompt)
+        prompt = self.tokenizer.ask(request.instruction, request.context)
         room = self.context_length - len(prompt)
         if room < 1:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
@@ -218,17 +258,6 @@ class Run:
         for recorder in self._recorders.values():
             pieces |= recorder.pieces
         return Trace(**self._about, lanes=lanes, pieces=pieces)
-
-
-def _shared_vocabulary(target: Tokenizer, draft: Tokenizer) -> int:
-    """How many of the target's first ids the draft may propose: all that both know.
-
-    The draft may lack tokens that were added to the target (Pythia for Dolly), nothing else.
-    """
-    if draft.merges != target.merges or not draft.vocab.items() <= target.vocab.items():
-        remedy = "choose a draft whose tokenizer is the target's"
-        raise UserError("draft tokenizer", "another than the target's", remedy)
-    return draft.size
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,22 @@ def environment() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
+        "memory_bytes": memory_bytes(),
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "os": platform.platform(terse=True),
         "python": platform.python_version(),
         **{name: found for name in _PACKAGES if (found := _version(name))},
     }
+
+
+def memory_bytes() -> int:
+    """What this machine has, or this container may use of it."""
+    if not hasattr(os, "sysconf"):  # Windows: nothing is known, so nothing is refused
+        return sys.maxsize
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else ""
+    return min(total, int(text)) if text.isdigit() else total
 
 
 def _version(package: str) -> str | None:

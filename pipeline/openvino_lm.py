@@ -20,8 +20,8 @@ import openvino.opset13 as ops
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
-from pipeline.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, paged
-from pipeline.kv_cache.paged import MOST_DECODED, PAD_TO, BlockPool, PagedKVCache
+from pipeline.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, kv_type, paged
+from pipeline.kv_cache.paged import MOST_DECODED, PAD_TO, BlockPool, CannotPageError, PagedKVCache
 from pipeline.kv_cache.stateful import MaskedKVCache, StatefulKVCache
 from pipeline.kv_cache.uncached import Uncached
 
@@ -30,17 +30,24 @@ _UNPAGED: dict[KVCacheKind, Callable[[ov.InferRequest], KVCache]] = {
     "stateful-masked": MaskedKVCache,
     "uncached": Uncached,
 }
+# Families whose paged logits are those of the checkpoint (tests/test_families.py). The
+# transformation takes others too, and MPT's come out wrong without a word.
+PAGED = frozenset(
+    ("gpt_neox", "gpt2", "llama", "mistral", "qwen2", "qwen3", "phi", "bloom", "stablelm")
+)
 _ROWS = "logit_rows"
 _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 # A paged prompt is read in pieces of at most this many tokens, so that every width can be warmed:
 # the first run of each compiles kernels, and no user should wait for that.
 _PIECE = 128
 _DECODED = range(1, MOST_DECODED + 1)  # tokens of a run while decoding
+_CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+_ENDLESS = 2048  # tokens, where positions are relative and a model names no limit
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
 
 
 class OVModel:
-    """A GPT-NeoX IR, compiled for one kind of cache. Holds no sequence.
+    """A causal language model's IR, compiled for one kind of cache. Holds no sequence.
 
     Losslessness is a property of the kernels. The CPU plugin quantises activations on the fly,
     and a run of one token takes another kernel than a run of several, so their logits differ by
@@ -57,10 +64,13 @@ class OVModel:
         lossless: logits do not depend on how many tokens are run at once. Off, everything is as
             fast as the plugin can make it.
         threads: of inference; 0 leaves it to OpenVINO.
+        device: one that OpenVINO lists. Paged caches are the CPU plugin's.
         properties: further ones for the plugin; they win over what the others imply.
 
     Raises:
-        UserError: a file is missing, truncated, or not a GPT-NeoX model.
+        UserError: a file is missing, truncated, or not a causal language model; or there is no
+            such device, or not enough memory.
+        CannotPageError: the model, or the device, has no paged cache.
     """
 
     def __init__(
@@ -70,13 +80,14 @@ class OVModel:
         kv_precision: KVPrecision | None = None,
         lossless: bool = True,
         threads: int = 0,
+        device: str = "CPU",
         properties: Mapping[str, str | int | bool] | None = None,
     ) -> None:
         self._kv_cache, self._lossless = kv_cache, lossless
-        config = _read_config(folder)
-        self.vocab_size: int = config["vocab_size"]
-        self.context_length: int = config["max_position_embeddings"]
-        self.weight_bytes = (folder / _BIN).stat().st_size
+        core = ov.Core()
+        check_device(device)
+        self.family, self.vocab_size, self.context_length = _read_config(folder)
+        self.weight_bytes = weight_bytes(folder)
         self.piece = _PIECE if kv_cache == "paged" else self.context_length
         self.runs = 0
         self.lock = RLock()  # one run at a time: they would only compete for the same cores
@@ -84,6 +95,10 @@ class OVModel:
         model = _read_model(folder)
         self.parameters, self.weights = _measure_weights(model)
         if kv_cache == "paged":
+            if not device.startswith("CPU"):
+                raise CannotPageError(f"{device} keeps its own cache")
+            if self.family not in PAGED:
+                raise CannotPageError(f"not verified for the family {self.family}")
             paged.prepare(model)
         _select_rows(model, token_axis=0 if kv_cache == "paged" else 1)
         options: dict[str, str | int | bool] = {
@@ -94,11 +109,17 @@ class OVModel:
         }
         if lossless and kv_cache != "paged":
             options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
-        self._compiled = ov.Core().compile_model(model, "CPU", options | dict(properties or {}))
+        supported = core.get_property(device, "SUPPORTED_PROPERTIES")
+        options = {name: value for name, value in options.items() if name in supported}
+        try:
+            self._compiled = core.compile_model(model, device, options | dict(properties or {}))
+        except RuntimeError as error:
+            remedy = f"cannot be compiled for {device} ({_last_line(error)})"
+            raise UserError("model", str(folder), remedy) from None
+        self.inputs = frozenset(port.any_name for port in self._compiled.inputs)
         self._pool = BlockPool(self._compiled, self.lock) if kv_cache == "paged" else None
         self._shared: tuple[tuple[int, ...], PagedKVCache | None] = (), None
-        # What the plugin made of the request, which an IR's own settings may override.
-        self.kv_precision: str = self._compiled.get_property("KV_CACHE_PRECISION").get_type_name()
+        self.kv_precision: str = kv_type(self._compiled).get_type_name()
 
     @property
     def pool_bytes(self) -> int:
@@ -233,9 +254,11 @@ class OVCausalLM:
         return logits[wanted - rows :, : self.vocab_size].copy()
 
     def _bind(self, inputs: Inputs) -> None:
-        """Makes each array the request's tensor, in place, if it is not that already."""
+        """Makes each array the request's tensor, in place, if it is not that already. Not every
+        model asks where a token stands.
+        """
         for name, value in inputs.items():
-            if self._bound.get(name) is not value:
+            if self._bound.get(name) is not value and name in self._model.inputs:
                 self._request.set_tensor(name, ov.Tensor(value, shared_memory=True))
                 self._bound[name] = value
 
@@ -267,26 +290,46 @@ def _measure_weights(model: ov.Model) -> tuple[int, str]:
     return counts.total(), _WEIGHT_NAMES.get(name := counts.most_common(1)[0][0], name)
 
 
+def weight_bytes(folder: Path) -> int:
+    """Of the IR in a folder; 0 if there is none."""
+    file = folder / _BIN
+    return file.stat().st_size if file.is_file() else 0
+
+
+def check_device(device: str) -> None:
+    """Raises UserError unless OpenVINO has it here; "AUTO" and the like choose among those."""
+    there = ov.Core().available_devices
+    first = device.partition(":")[0].partition(".")[0]
+    if first not in ("AUTO", *(name.partition(".")[0] for name in there)):
+        raise UserError("device", device, f"choose {', '.join(there)} or AUTO")
+
+
 def _read_model(folder: Path) -> ov.Model:
     try:
-        return ov.Core().read_model(folder / _XML)
+        model = ov.Core().read_model(folder / _XML)
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1]
-        remedy = f"replace the damaged files or convert the model again ({reason})"
+        remedy = f"replace the damaged files or convert the model again ({_last_line(error)})"
         raise UserError("model", str(folder), remedy) from None
+    if not model.get_sinks() or all("logits" not in port.get_names() for port in model.outputs):
+        remedy = "is no language model with a state; convert it with: python -m pipeline.convert"
+        raise UserError("model", str(folder), remedy)
+    return model
 
 
-def _read_config(folder: Path) -> dict[str, int]:
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:200]
+
+
+def _read_config(folder: Path) -> tuple[str, int, int]:
+    """The family, the size of the vocabulary, and of the context where it has an end."""
     for name in (_XML, _BIN, _CONFIG):
         if not (folder / name).is_file():
             raise UserError("model", str(folder), f"add its {name}, or convert the model again")
     try:
         config = json.loads((folder / _CONFIG).read_text())
-        kind = config["model_type"]
-        sizes = {name: int(config[name]) for name in ("vocab_size", "max_position_embeddings")}
-    except (ValueError, KeyError, TypeError):
+        contexts = [int(config[name]) for name in _CONTEXTS if config.get(name)]
+        context = contexts[0] if contexts else _ENDLESS
+        return str(config["model_type"]), int(config["vocab_size"]), context
+    except (ValueError, KeyError, TypeError, AttributeError):
         remedy = f"replace its damaged {_CONFIG}, or convert the model again"
         raise UserError("model", str(folder), remedy) from None
-    if kind != "gpt_neox":
-        raise UserError("model", kind, "choose a GPT-NeoX model, such as Dolly v2 or Pythia")
-    return sizes

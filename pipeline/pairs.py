@@ -2,45 +2,96 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 from pipeline.errors import UserError
 
-_ROOT = Path(__file__).resolve().parents[1]
-_EMBEDDED = _ROOT / "assets" / "models"
-CONVERTED = _ROOT / "models"  # where converted models are looked for
+Weights = Literal["f32", "fp16", "int8", "int4"]
+
+EMBEDDED = Path(__file__).resolve().parents[1] / "assets" / "models" / "dolly-mini"
+_BITS: Mapping[Weights, float] = {"f32": 32, "fp16": 16, "int8": 8.1, "int4": 4.6}  # with scales
+_CHECKPOINT_BITS = 16  # as models are published
+_BESIDES = 1.15  # caches, activations, and the program itself, as a factor on the weights
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A causal language model that may have to be fetched first.
+
+    Args:
+        id: its name on the Hugging Face hub, with `@revision` if not its main one; or a folder
+            that holds a checkpoint of transformers, or an OpenVINO IR.
+        weights: what the IR stores them as; an IR that is there already keeps its own.
+        parameters: about how many; 0 where only the model itself can tell.
+        licence: as its publisher names it.
+        remote_code: whether code from its repository may run here to convert it.
+    """
+
+    id: str
+    weights: Weights = "int8"
+    parameters: int = 0
+    licence: str = "see its own card"
+    remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        if self.weights not in get_args(Weights):
+            raise UserError("weights", self.weights, f"choose {', '.join(get_args(Weights))}")
+
+    @property
+    def download_bytes(self) -> int:
+        """About what a checkpoint of it takes; a ready IR takes less."""
+        return self.parameters * _CHECKPOINT_BITS // 8
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes to run."""
+        return int(self.parameters * _BITS[self.weights] / 8 * _BESIDES)
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """An example to click."""
+    """An example to click. `settings` are fields of a `Request`, where they are part of it."""
 
     label: str
     instruction: str
     context: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two folders with an OpenVINO IR and a tokenizer each.
+    """A target and the draft that proposes for it.
 
     Args:
         name: what a user types.
         title: what a page shows.
         note: one line on what this pair is and is not.
-        target_id, draft_id: the models' own names.
+        target, draft: the models. Their tokenizers must agree.
         chips: examples that it answers well.
     """
 
     name: str
     title: str
     note: str
-    target: Path
-    draft: Path
-    target_id: str
-    draft_id: str
+    target: Model
+    draft: Model
     chips: tuple[Chip, ...]
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes to run both."""
+        return self.target.memory_bytes + self.draft.memory_bytes
+
+    def with_weights(self, target: Weights | None, draft: Weights | None) -> Pair:
+        """The pair at other precisions; None leaves one as it is."""
+        return replace(
+            self,
+            target=replace(self.target, weights=target or self.target.weights),
+            draft=replace(self.draft, weights=draft or self.draft.weights),
+        )
 
 
 _MINI_CHIPS = (
@@ -51,7 +102,7 @@ _MINI_CHIPS = (
     Chip("How many planets?", "How many planets are there?"),
     Chip("Not among its lessons", "What should I pack for a weekend in the mountains?"),
 )
-_DOLLY_CHIPS = (
+_CHIPS = (
     Chip("Why is the sky blue?", "Explain why the sky is blue"),
     Chip("Ideas for a gift", "Give me five ideas for a birthday gift for my grandmother."),
     Chip("A short story", "Write a short story about a dog who finds a map."),
@@ -62,78 +113,81 @@ _DOLLY_CHIPS = (
         "1890 and has a total length of 2,467 metres.",
     ),
 )
+_DOLLY = {
+    size: Model(f"databricks/dolly-v2-{size}", parameters=parameters, licence="MIT")
+    for size, parameters in (("3b", 2_775_086_080), ("7b", 6_856_056_832), ("12b", 11_841_894_400))
+}
+_PYTHIA = {
+    size: Model(f"EleutherAI/pythia-{size}", parameters=parameters, licence="Apache-2.0")
+    for size, parameters in (("160m", 162_322_944), ("410m", 405_334_016))
+}
 
 
-def _dolly(size: str, draft: str, draft_id: str) -> Pair:
+def _dolly(size: str, draft: Model) -> Pair:
     return Pair(
         name=f"dolly-v2-{size}",
-        title=f"Dolly v2 {size.upper()}, draft {draft_id.split('/')[1]}",
+        title=f"Dolly v2 {size.upper()}, draft {draft.id.split('/')[1]}",
         note="Databricks' instruction-following model of 2023; it can be fluent and wrong.",
-        target=CONVERTED / f"dolly-v2-{size}-int8",
-        draft=CONVERTED / f"{draft}-int8",
-        target_id=f"databricks/dolly-v2-{size}",
-        draft_id=draft_id,
-        chips=_DOLLY_CHIPS,
+        target=_DOLLY[size],
+        draft=draft,
+        chips=_CHIPS,
     )
 
 
+DEFAULT_PAIR = "dolly-mini"
 PAIRS = {
     pair.name: pair
     for pair in (
         Pair(
-            name="dolly-mini",
+            name=DEFAULT_PAIR,
             title="Dolly mini, 40 M",
             note="A tiny Dolly trained for this page. It answers what it was taught, nearly word "
             "for word; asked anything else, it mostly recites another answer.",
-            target=_EMBEDDED / "dolly-mini" / "target",
-            draft=_EMBEDDED / "dolly-mini" / "draft",
-            target_id="dolly-mini-target",
-            draft_id="dolly-mini-draft",
+            target=Model(str(EMBEDDED / "target"), parameters=39_845_888, licence="CC BY-SA 4.0"),
+            draft=Model(str(EMBEDDED / "draft"), parameters=4_980_736, licence="CC BY-SA 4.0"),
             chips=_MINI_CHIPS,
         ),
-        _dolly("12b", "dolly-v2-3b", "databricks/dolly-v2-3b"),
-        _dolly("7b", "pythia-410m", "EleutherAI/pythia-410m"),
-        _dolly("3b", "pythia-160m", "EleutherAI/pythia-160m"),
+        _dolly("3b", _PYTHIA["160m"]),
+        _dolly("7b", _PYTHIA["410m"]),
+        _dolly("12b", _DOLLY["3b"]),
     )
 }
-DEFAULT_PAIR = "dolly-mini"
 
 
 def find_pair(name: str | Path) -> Pair:
     """The pair of that name, or the one in a folder that holds `target/` and `draft/`.
 
     Raises:
-        UserError: there is no such pair, or its models are not there yet.
+        UserError: there is no such pair.
     """
-    pair = PAIRS.get(str(name)) or _in_folder(name)
-    for folder, source in ((pair.target, pair.target_id), (pair.draft, pair.draft_id)):
-        if not folder.is_dir():
-            remedy = f"make it with: python -m pipeline.convert {source} {_relative(folder)}"
-            raise UserError("pair", pair.name, f"{_relative(folder)} is not there; {remedy}")
-    return pair
+    return PAIRS.get(str(name)) or _in_folder(name)
+
+
+def own_pair(target: str, draft: str) -> Pair:
+    """A pair of the user's: each a name on the hub, a checkpoint's folder, or an IR's."""
+    for model, value in (("target", target), ("draft", draft)):
+        if not value.strip():
+            raise UserError(model, value, "name a model on the hub, or a folder")
+    last = [Path(source.split("@")[0]).name for source in (target, draft)]
+    return Pair(
+        name=last[0],
+        title=f"{last[0]}, draft {last[1]}",
+        note="A pair of yours.",
+        target=Model(target),
+        draft=Model(draft),
+        chips=_CHIPS,
+    )
 
 
 def _in_folder(name: str | Path) -> Pair:
     """A pair that the user keeps. The name may be anything at all, so it may not be a path."""
     try:
         folder = Path(name)
-        found = (folder / "target").is_dir()
+        found = (folder / "target").is_dir() and (folder / "draft").is_dir()
     except (OSError, ValueError):
         found = False
     if not found:
         choices = f"choose {', '.join(PAIRS)}, or a folder that holds target/ and draft/"
         raise UserError("pair", str(name), choices)
-    return Pair(
-        name=folder.name,
-        title=folder.name,
-        note="A pair from a folder of yours.",
-        target=folder / "target",
-        draft=folder / "draft",
-        target_id=f"{folder.name}/target",
-        draft_id=f"{folder.name}/draft",
-        chips=_DOLLY_CHIPS,
-    )
-
-
-def _relative(folder: Path) -> Path:
-    return folder.relative_to(_ROOT) if folder.is_relative_to(_ROOT) else folder
+    pair = own_pair(str(folder / "target"), str(folder / "draft"))
+    return replace(pair, name=folder.name, title=folder.name, note="A pair from a folder of yours.")

@@ -15,7 +15,7 @@ INSTRUCTION_KEY = "### Instruction:"
 INPUT_KEY = "Input:"
 RESPONSE_KEY = "### Response:\n"
 END_KEY = "### End"
-PREAMBLE = f"{INTRO}\n\n{INSTRUCTION_KEY}"  # of every prompt; its tokens are, too
+_PREAMBLE = f"{INTRO}\n\n{INSTRUCTION_KEY}"
 ADDED_TOKENS = (END_KEY, INSTRUCTION_KEY, RESPONSE_KEY)
 
 MAX_CHARACTERS = 100_000  # far beyond any context here; bounds what tokenizing can cost
@@ -31,12 +31,21 @@ def format_prompt(instruction: str, context: str = "") -> str:
     Raises:
         UserError: either text is blank where it must not be, too long, or not valid text.
     """
-    instruction = _clean("instruction", instruction)
-    context = _clean("context", context)
+    instruction, context = check_texts(instruction, context)
+    given = f"{instruction}\n\n{INPUT_KEY}\n{context}" if context else instruction
+    return f"{_PREAMBLE}\n{given}\n\n{RESPONSE_KEY}"
+
+
+def check_texts(instruction: str, context: str = "") -> tuple[str, str]:
+    """Both without surrounding blanks.
+
+    Raises:
+        UserError: either text is blank where it must not be, too long, or not valid text.
+    """
+    instruction, context = _clean("instruction", instruction), _clean("context", context)
     if not instruction:
         raise UserError("instruction", "", "type what Dolly should do")
-    given = f"{instruction}\n\n{INPUT_KEY}\n{context}" if context else instruction
-    return f"{PREAMBLE}\n{given}\n\n{RESPONSE_KEY}"
+    return instruction, context
 
 
 def _clean(field: str, text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
 from pipeline.kv_cache import KVCacheKind, KVPrecision
-from pipeline.prompt import format_prompt
+from pipeline.prompt import check_texts
 from pipeline.sampling import SamplingParams
 
 MAX_DRAFT_LENGTH = 8
@@ -51,7 +51,7 @@ class Request:
     kv_precision: KVPrecision | None = None
 
     def __post_init__(self) -> None:
-        format_prompt(self.instruction, self.context)
+        check_texts(self.instruction, self.context)
         _whole("new tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         _real("temperature", self.temperature, 0.0, 5.0, "0 is greedy")
         _real("top-p", self.top_p, 0.0, 1.0, "1 keeps every token")
@@ -68,10 +68,6 @@ class Request:
         if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):
             choices = _either(get_args(KVPrecision))
             raise UserError("KV precision", self.kv_precision, f"choose {choices}")
-
-    @property
-    def prompt(self) -> str:
-        return format_prompt(self.instruction, self.context)
 
     @property
     def sampling(self) -> SamplingParams:

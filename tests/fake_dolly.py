@@ -4,14 +4,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.dolly import Run
 from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.events import Event, Step
-from pipeline.pairs import Chip, Pair
+from pipeline.pairs import Chip, Model, Pair
 from pipeline.request import Request
 from pipeline.trace import LaneRecorder, Trace
 from tests.fakes import FakeLM
@@ -20,10 +19,8 @@ PAIR = Pair(
     name="fake",
     title="Fake pair",
     note="Tables, not models.",
-    target=Path(),
-    draft=Path(),
-    target_id="fake/target",
-    draft_id="fake/draft",
+    target=Model("fake/target"),
+    draft=Model("fake/draft"),
     chips=(Chip("An example", "Say something", "about this"),),
 )
 PROMPT = (1, 2)

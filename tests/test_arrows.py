@@ -15,7 +15,7 @@ HEAVY = ("openvino", "gradio", "torch", "transformers", "optimum", "nncf")
         ("pipeline.decoding", ()),
         ("pipeline.trace", ()),
         ("pipeline.request", ()),
-        ("pipeline.convert", ()),
+        ("pipeline.store", ()),
         ("pipeline.dolly", ("openvino",)),
         ("pipeline.__main__", ("openvino",)),
         ("app", ()),

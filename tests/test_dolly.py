@@ -17,7 +17,7 @@ from pipeline.drafters import ModelDrafter
 from pipeline.errors import UserError
 from pipeline.events import FinishReason, Step
 from pipeline.kv_cache import KVCacheKind
-from pipeline.pairs import PAIRS, find_pair
+from pipeline.pairs import EMBEDDED, find_pair
 from pipeline.request import Request
 from pipeline.sampling import SamplingParams, probabilities
 from pipeline.trace import Trace
@@ -189,7 +189,7 @@ def test_an_answer_ends_where_the_context_does():
     instruction = next(
         words[:length]
         for length in range(2000, 0, -2)
-        if len(dolly().tokenizer.encode(Request(words[:length]).prompt)) < room - 3
+        if len(dolly().tokenizer.ask(words[:length])) < room - 3
     )
     trace = answer(instruction=instruction, max_new_tokens=50)
     used = len(trace.prompt_tokens) + len(trace.lanes["speculative"].tokens)
@@ -198,9 +198,8 @@ def test_an_answer_ends_where_the_context_does():
 
 
 def copied(tmp_path: Path) -> Path:
-    pair = PAIRS["dolly-mini"]
-    for name, folder in (("target", pair.target), ("draft", pair.draft)):
-        shutil.copytree(folder, tmp_path / name)
+    for name in ("target", "draft"):
+        shutil.copytree(EMBEDDED / name, tmp_path / name)
     return tmp_path
 
 

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pipeline.kv_cache import KVCacheKind
 from pipeline.openvino_lm import OVModel
-from pipeline.pairs import PAIRS
+from pipeline.pairs import EMBEDDED
 
-FOLDER = PAIRS["dolly-mini"].draft  # the smaller of two real models
+FOLDER = EMBEDDED / "draft"  # the smaller of two real models
 KINDS = get_args(KVCacheKind)
 LONGEST = 150  # tokens: several blocks of a paged cache
 # Of the spread of the logits. Runs of more than nine tokens take other kernels than decoding does;

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import UserError
-from pipeline.pairs import PAIRS
+from pipeline.pairs import EMBEDDED
 from pipeline.prompt import ADDED_TOKENS, END_KEY, format_prompt
 from pipeline.tokenizer import Tokenizer
 
-FOLDER = PAIRS["dolly-mini"].target
+FOLDER = EMBEDDED / "target"
 TOKENIZER = Tokenizer(FOLDER)
 
 

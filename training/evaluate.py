@@ -27,7 +27,7 @@ from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.events import FinishReason
 from pipeline.openvino_lm import OVModel
-from pipeline.pairs import PAIRS
+from pipeline.pairs import EMBEDDED, PAIRS
 from pipeline.prompt import END_KEY, format_prompt
 from pipeline.request import Request
 from pipeline.tokenizer import Tokenizer
@@ -128,7 +128,7 @@ def answer(dolly: Dolly, record: Record, **options: Any) -> Trace | None:
         draft_length=DRAFT_LENGTH,
         **options,
     )
-    room = dolly.context_length - len(dolly.tokenizer.encode(request.prompt))
+    room = dolly.context_length - len(dolly.tokenizer.ask(request.instruction, request.context))
     if room < NEW_TOKENS:
         return None
     run = dolly.start(request, "race")
@@ -242,7 +242,7 @@ def evaluate(pair: Path, work: Path | None, data: Path, profile: Profile, raced:
 def main() -> None:
     """The command line; exits with 2 and one line on what a user can mend."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pair", type=Path, default=PAIRS["dolly-mini"].target.parent)
+    parser.add_argument("--pair", type=Path, default=EMBEDDED)
     parser.add_argument("--profile", default="cpu", help="what the pair was trained with")
     parser.add_argument("--work", type=Path, help="of the training, for the f32 and INT4 rows")
     parser.add_argument("--data", type=Path, default=corpus.DATA)

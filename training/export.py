@@ -12,8 +12,9 @@ from typing import get_args
 
 import torch
 
-from pipeline.convert import Weights, convert
 from pipeline.errors import UserError
+from pipeline.export import export
+from pipeline.pairs import Weights
 from training import distil, train
 from training.command import Command, run
 from training.model import new_model
@@ -48,7 +49,7 @@ def main(command: Command) -> None:
         folder = work / "transformers" / role
         save_transformers(work / weights, shape, profile, folder)
         for precision in get_args(Weights):
-            print(convert(folder, work / precision / role, precision))
+            print(export(folder, work / precision / role, precision))
 
 
 if __name__ == "__main__":

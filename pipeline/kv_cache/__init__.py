@@ -6,7 +6,7 @@ Importing this package loads no OpenVINO; its implementations do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,16 @@ KVCacheKind = Literal["paged", "stateful", "stateful-masked", "uncached"]
 KVPrecision = Literal["f32", "f16", "u8"]
 
 Inputs = dict[str, NDArray[np.int32] | NDArray[np.int64]]
+
+
+def kv_type(compiled: Any) -> Any:
+    """The `openvino.Type` of a compiled model's keys and values: what the plugin made of the
+    request, which an IR's own settings may override. Devices that do not tell keep them as they
+    compute.
+    """
+    names = compiled.get_property("SUPPORTED_PROPERTIES")
+    name = "KV_CACHE_PRECISION" if "KV_CACHE_PRECISION" in names else "INFERENCE_PRECISION_HINT"
+    return compiled.get_property(name)
 
 
 class KVCache(Protocol):

@@ -22,9 +22,20 @@ PAD_TO = 32  # longer runs are padded to a multiple, since each width's first ru
 _FIRST_BLOCKS = 8  # the pool starts with this many and doubles when they are taken
 
 
+class CannotPageError(Exception):
+    """A model that the transformation does not take, or a device without paged caches."""
+
+
 def prepare(model: ov.Model) -> None:
-    """Rewrites, in place, a stateful model to attend through blocks."""
-    paged_attention_transformation(model)
+    """Rewrites, in place, a stateful model to attend through blocks.
+
+    Raises:
+        CannotPageError: why it could not.
+    """
+    try:
+        paged_attention_transformation(model)
+    except RuntimeError as error:
+        raise CannotPageError(str(error).strip().splitlines()[-1]) from None
 
 
 class BlockPool:

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from pipeline.kv_cache import Inputs
+from pipeline.kv_cache import Inputs, kv_type
 
 Int64s = NDArray[np.int64]
 _TOKEN_AXIS = 2  # of a state: [batch, heads, tokens, head size]
@@ -105,4 +105,4 @@ def _token_bytes(request: ov.InferRequest) -> int:
     compiled = request.get_compiled_model()
     shapes = [list(state.state.shape) for state in request.query_state()]  # of empty states
     values: int = sum(heads * head_size for _, heads, _, head_size in shapes)
-    return values * int(compiled.get_property("KV_CACHE_PRECISION").size)
+    return values * int(kv_type(compiled).size)

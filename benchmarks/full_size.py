@@ -1,0 +1,173 @@
+"""Dolly v2 3B in full size, with random weights: is the whole way gone, and what does it take?
+
+    python -m benchmarks.full_size --tokenizer gpt-neox-20b-tokenizer.json [--weights int8 int4]
+
+Where no network reaches the hub, nothing short of the download need be taken on trust. A checkpoint
+with Dolly v2 3B's exact configuration and its tokenizer is made, converted and raced with a draft
+of Pythia-160m's shape. Each stage runs in a process of its own, which tells its seconds and its
+peak memory. Random weights agree on nothing: the acceptance is imposed by a coin
+(`benchmarks.imposed`), and the speedups for other acceptances are predicted from measured costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, get_args
+
+from benchmarks.imposed import measure, show
+from benchmarks.report import save, table
+from pipeline.costs import Costs
+from pipeline.errors import UserError
+from pipeline.pairs import Model, Weights
+from pipeline.prompt import ADDED_TOKENS
+from pipeline.request import MAX_DRAFT_LENGTH
+from pipeline.store import Store
+
+# databricks/dolly-v2-3b and EleutherAI/pythia-160m, their config.json
+CONFIGS: dict[str, dict[str, int]] = {
+    "dolly-v2-3b": {
+        "hidden_size": 2560,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 50280,
+    },
+    "pythia-160m": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "vocab_size": 50304,
+    },
+}
+ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a process took."""
+
+    name: str
+    seconds: float
+    peak_gib: float
+
+
+def run_stage(name: str, *arguments: str) -> Stage:
+    """Runs `python -m` with the arguments.
+
+    Raises:
+        UserError: it failed; what it said stands above.
+    """
+    start = perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", *arguments])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise UserError("stage", name, "failed; see above")
+    stage = Stage(name, perf_counter() - start, usage.ru_maxrss / 2**20)  # of KiB
+    print(f"{name}: {stage.seconds:.0f} s, peak {stage.peak_gib:.1f} GiB", flush=True)
+    return stage
+
+
+def make_checkpoint(name: str, folder: Path, tokenizer: Path) -> None:
+    """Writes a checkpoint of that configuration: bfloat16, random, in shards."""
+    import torch
+    from tokenizers import AddedToken, Tokenizer
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    sizes = CONFIGS[name]
+    config = GPTNeoXConfig(
+        **sizes,
+        intermediate_size=4 * sizes["hidden_size"],
+        max_position_embeddings=2048,
+        rotary_pct=0.25,
+        bos_token_id=0,
+        eos_token_id=0,
+        tie_word_embeddings=False,
+        use_parallel_residual=True,
+    )
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    GPTNeoXForCausalLM(config).save_pretrained(folder, max_shard_size="2GB")
+    real = Tokenizer.from_file(str(tokenizer))
+    if name.startswith("dolly"):
+        real.add_tokens([AddedToken(text, normalized=False) for text in ADDED_TOKENS])
+    real.save(str(folder / "tokenizer.json"))
+
+
+def predicted(costs: Costs, acceptance: float, k: int) -> float:
+    """Speedup over exact autoregression: Leviathan et al. 2023, theorem 3.8, with the cost of the
+    wider run beside it.
+    """
+    tokens = sum(acceptance**place for place in range(k + 1))
+    return tokens * costs.verify[0] / (k * costs.draft + costs.verify[k])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokenizer", type=Path, help="GPT-NeoX-20B's tokenizer.json")
+    parser.add_argument("--weights", nargs="+", choices=get_args(Weights), default=["int8", "int4"])
+    parser.add_argument("--acceptance", type=float, default=0.8)
+    parser.add_argument("--max-new-tokens", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--cache-dir", type=Path)
+    parser.add_argument("--make", nargs=2, help=argparse.SUPPRESS)  # be the stage that makes one
+    options = parser.parse_args()
+    if options.make:
+        make_checkpoint(options.make[0], Path(options.make[1]), options.tokenizer)
+        return 0
+    store, stages, races = Store(options.cache_dir), [], {}
+    module = "benchmarks.full_size"
+    try:
+        checkpoints = {name: store.root / "checkpoints" / name for name in CONFIGS}
+        for name, folder in checkpoints.items():
+            if not (folder / "tokenizer.json").is_file():
+                if not (options.tokenizer and options.tokenizer.is_file()):
+                    raise UserError("tokenizer", str(options.tokenizer), "name the file")
+                making = ("--make", name, str(folder), "--tokenizer", str(options.tokenizer))
+                stages.append(run_stage(f"make {name}", module, *making))
+        for weights in options.weights:
+            models = [Model(str(folder), weights) for folder in checkpoints.values()]
+            for name, model in zip(checkpoints, models, strict=True):
+                if store.find(model) is None:
+                    command = ("pipeline.convert", model.id, "--weights", weights)
+                    where = ("--cache-dir", str(store.root))
+                    stages.append(run_stage(f"convert {name} {weights}", *command, *where))
+            races[weights] = race(store, models, options)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    save("full_size", stages=[asdict(stage) for stage in stages], races=races)
+    return 0
+
+
+def race(store: Store, models: list[Model], options: argparse.Namespace) -> dict[str, Any]:
+    """Times the pair with an imposed acceptance, and predicts from its costs."""
+    target, draft = (store.folder(model) for model in models)
+    results, medians, costs = measure(
+        (target, draft), options.acceptance, options.max_new_tokens, options.repeats
+    )
+    about = f"{models[0].weights}, random weights, acceptance IMPOSED by a coin"
+    show(f"{about}: {options.acceptance}", results, medians)
+    lengths = range(1, MAX_DRAFT_LENGTH + 1)
+    forecast = {str(a): [predicted(costs, a, k) for k in lengths] for a in ACCEPTANCES}
+    print("\nPREDICTED speedup over exact autoregression, from measured costs")
+    table(
+        ("acceptance", *(f"K={k}" for k in lengths)),
+        [[a, *(f"{speedup:.2f}" for speedup in row)] for a, row in forecast.items()],
+    )
+    return {
+        "about": about,
+        "autoregressive_ms": medians,
+        "costs": json.loads(json.dumps(asdict(costs))),
+        "imposed": results,
+        "predicted": forecast,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

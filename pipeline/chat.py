@@ -1,0 +1,81 @@
+"""Prompts of models that were not taught Dolly's: their own chat template, or plain text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pipeline.errors import UserError
+
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class ChatTemplate:
+    """A template as transformers keeps them: Jinja, run in a sandbox (transformers' docs, "Chat
+    templates").
+
+    Args:
+        source: the template's text.
+        special: the texts of the special tokens that it may use, by their names.
+
+    Raises:
+        UserError: it is no template.
+    """
+
+    def __init__(self, source: str, special: Mapping[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        self._special = special
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise UserError("chat template", source, f"cannot be read ({error})") from None
+
+    def render(self, instruction: str, context: str) -> str:
+        """One user's message, and the beginning of the answer to it."""
+        text = f"{context}\n\n{instruction}" if context else instruction
+        messages = [{"role": "user", "content": text}]
+        try:
+            return self._template.render(
+                messages=messages, add_generation_prompt=True, **self._special
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise UserError("chat template", text, f"does not take it ({error})") from None
+
+
+def find_template(folder: Path) -> ChatTemplate | None:
+    """The chat template of a model's folder, if it has one."""
+    config = special_tokens(folder)
+    file = folder / "chat_template.jinja"
+    source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+    if isinstance(source, list):  # several, by name
+        source = next((t["template"] for t in source if t["name"] == "default"), None)
+    if not source:
+        return None
+    return ChatTemplate(source, {name: config[name] for name in _SPECIAL if name in config})
+
+
+def special_tokens(folder: Path) -> dict[str, Any]:
+    """`tokenizer_config.json`, its special tokens as plain text; empty if there is none."""
+    file = folder / "tokenizer_config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError:
+        raise UserError("model", str(file), "replace the unreadable file") from None
+    tokens = {name: config[name] for name in _SPECIAL if config.get(name)}
+    texts = {n: t["content"] if isinstance(t, dict) else t for n, t in tokens.items()}
+    return {name: value for name, value in config.items() if name not in _SPECIAL} | texts
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)

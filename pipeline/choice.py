@@ -1,0 +1,104 @@
+"""Which pair, at which weights, on which device: the flags that every command shares."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from pipeline.environment import memory_bytes
+from pipeline.errors import UserError
+from pipeline.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair, own_pair
+from pipeline.progress import Progress, in_bytes
+from pipeline.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A pair, where its models are kept, and what they run on."""
+
+    pair: Pair
+    store: Store
+    device: str = "CPU"
+
+    def obtain(self) -> Iterator[Progress]:
+        """Gets both models ready, where they are not.
+
+        Raises:
+            UserError: one cannot be had, or this machine cannot hold them.
+        """
+        if self.device == "CPU" and self.pair.memory_bytes > memory_bytes():
+            needed, there = in_bytes(self.pair.memory_bytes), in_bytes(memory_bytes())
+            remedy = f"needs about {needed} and this machine has {there}; choose --weights int4"
+            raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
+        for model in (self.pair.target, self.pair.draft):
+            yield from self.store.obtain(model)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags; `chosen` reads them."""
+    weights = get_args(Weights)
+    add = parser.add_argument
+    add(
+        "--pair",
+        metavar="NAME",
+        help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ (default: {DEFAULT_PAIR})",
+    )
+    add("--target", metavar="MODEL", help="a pair of yours: name on the hub, perhaps @revision, or")
+    add("--draft", metavar="MODEL", help="folder with a checkpoint or an OpenVINO IR")
+    add("--weights", choices=weights, help="of models that are fetched (default: int8)")
+    add("--draft-weights", choices=weights, help="of the draft (default: as --weights)")
+    add("--device", default="CPU", help="CPU (default), or what else OpenVINO lists here")
+    add("--cache-dir", type=Path, help="where models are kept (default: the user's cache)")
+    add("--remote-code", action="store_true", help="let checkpoints run code of their own")
+
+
+def chosen(options: argparse.Namespace) -> Choice:
+    """What the flags say.
+
+    Raises:
+        UserError: they do not agree, or name no pair.
+    """
+    own = options.target, options.draft
+    if any(own):
+        if options.pair:
+            raise UserError("pair", options.pair, "leave it out beside --target and --draft")
+        pair = own_pair(options.target or "", options.draft or "")
+    else:
+        pair = find_pair(options.pair or DEFAULT_PAIR)
+    pair = pair.with_weights(options.weights, options.draft_weights or options.weights)
+    if options.remote_code:
+        pair = replace(
+            pair,
+            target=replace(pair.target, remote_code=True),
+            draft=replace(pair.draft, remote_code=True),
+        )
+    return Choice(pair, Store(options.cache_dir), options.device)
+
+
+def state(pair: Pair, store: Store) -> str:
+    """Whether it can run here, in a few words."""
+    if pair.memory_bytes > memory_bytes():
+        there = in_bytes(memory_bytes())
+        return f"too large: needs about {in_bytes(pair.memory_bytes)}, this machine has {there}"
+    missing = [m for m in (pair.target, pair.draft) if store.find(m) is None]
+    if not missing:
+        return "ready"
+    return f"to be downloaded: about {in_bytes(sum(m.download_bytes for m in missing))} at most"
+
+
+def listing(store: Store) -> Iterator[tuple[str, ...]]:
+    """A row for each pair of the registry, the heading first."""
+    yield "pair", "target", "draft", "parameters", "memory", "licence", "here"
+    for pair in PAIRS.values():
+        models = (pair.target, pair.draft)
+        yield (
+            pair.name,
+            *(Path(model.id).name for model in models),
+            " + ".join(f"{model.parameters / 1e6:,.0f} M" for model in models),
+            in_bytes(pair.memory_bytes),
+            " + ".join(dict.fromkeys(model.licence for model in models)),
+            state(pair, store),
+        )

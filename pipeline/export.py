@@ -1,0 +1,164 @@
+"""A checkpoint of transformers, in a folder, as an OpenVINO IR.
+
+Exported by optimum-intel, weights compressed by NNCF. Needs torch, which nothing else in this
+package does; it is imported when an export starts. Knows no hub and no cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+from pipeline.errors import UserError
+from pipeline.pairs import Weights
+from pipeline.progress import Progress
+
+Report = Callable[[Progress], None]
+
+_XML, _CONFIG = "openvino_model.xml", "config.json"
+_INDEX = "model.safetensors.index.json"
+# Taken as they are: loading and saving a tokenizer again could change it.
+_KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+_INT4_GROUP = 64  # weights that share a scale; the field's 128 does not divide every width
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
+def check_checkpoint(folder: Path, remote_code: bool = False) -> None:
+    """Looks for what an export would stumble over, before any time is spent on it.
+
+    Raises:
+        UserError: no configuration, no tokenizer, weights that are missing or pickled, or code of
+            its own that nobody allowed.
+    """
+    config = _read_json(folder / _CONFIG)
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise UserError("model", str(folder), "is no model: add its config.json")
+    if not (folder / "tokenizer.json").is_file():
+        raise UserError("model", str(folder), "has no tokenizer.json; add it")
+    if "auto_map" in config and not remote_code:
+        remedy = "brings code of its own; if you trust it, allow it with --remote-code"
+        raise UserError("model", str(folder), remedy)
+    index = _read_json(folder / _INDEX)
+    wanted = sorted(set(index["weight_map"].values())) if index else ["model.safetensors"]
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    if not missing:
+        return
+    if not index and (any(folder.glob("*.bin")) or any(folder.glob("*.pt"))):
+        remedy = "has pickled weights, which may run anything; only safetensors are read"
+        raise UserError("model", str(folder), remedy)
+    raise UserError("model", str(folder), f"lacks {', '.join(missing)}; add what is missing")
+
+
+def export(
+    source: Path,
+    out: Path,
+    weights: Weights = "int8",
+    report: Report = lambda _: None,
+    remote_code: bool = False,
+) -> Path:
+    """Writes the IR, its configuration and its tokenizer to `out`; returns `out`.
+
+    The model keeps its past in its own states (optimum's "stateful"). INT8 is per output channel,
+    INT4 in groups of 64 with embedding and head at INT8. `out` is made whole under another name
+    first, and replaces an earlier export only then.
+
+    Args:
+        source: a checkpoint's folder.
+        out: the folder to make.
+        weights: what NNCF stores the weights as; "f32" leaves them.
+        report: told of the layers as they are traced, and of what follows.
+        remote_code: whether code that the checkpoint brings may run.
+
+    Raises:
+        UserError: the checkpoint cannot be used or exported, torch is not installed, `out` is
+            something else than an earlier export, or cannot be written.
+    """
+    if weights not in get_args(Weights):
+        raise UserError("weights", weights, f"choose {', '.join(get_args(Weights))}")
+    if out.exists() and not (out / _XML).is_file() and (out.is_file() or any(out.iterdir())):
+        raise UserError("output", str(out), "is not a converted model; name a new folder")
+    check_checkpoint(source, remote_code)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+            made = Path(folder) / "new"
+            _export(source, made, weights, report, remote_code)
+            if out.exists():
+                out.rename(Path(folder) / "old")
+            made.rename(out)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError("output", str(out), f"could not be written ({reason})") from None
+    return out
+
+
+def _export(source: Path, out: Path, weights: Weights, report: Report, remote_code: bool) -> None:
+    try:
+        import openvino as ov
+        from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
+    except ImportError as error:
+        remedy = f"needs {error.name}; add it with: pip install -r requirements.txt"
+        raise UserError("conversion", str(source), remedy) from None
+
+    compression: dict[str, Any] = {"load_in_8bit": False}
+    if weights in ("int8", "int4"):
+        bits = {"bits": 8} if weights == "int8" else {"bits": 4, "group_size": _INT4_GROUP}
+        compression = {"quantization_config": OVWeightQuantizationConfig(**bits)}
+    config = _read_json(source / _CONFIG) or {}
+    layers = next((config[name] for name in _LAYERS if name in config), 0)
+    with _layers_told(layers, report):
+        try:
+            model = OVModelForCausalLM.from_pretrained(
+                source,
+                export=True,
+                stateful=True,
+                compile=False,
+                local_files_only=True,
+                trust_remote_code=remote_code,
+                **compression,
+            )
+        except (ValueError, KeyError, NotImplementedError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError("model", str(source), f"cannot be exported ({reason})") from None
+    report(Progress("saving"))
+    model.save_pretrained(out)
+    if weights == "fp16":
+        ov.save_model(model.model, out / _XML, compress_to_fp16=True)
+    for name in _KEPT:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+
+
+@contextmanager
+def _layers_told(total: int, report: Report) -> Iterator[None]:
+    """While it lasts, reports each layer of the model that torch traces."""
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    done = 0
+
+    def entered(module: Any, _: object) -> None:
+        nonlocal done
+        if type(module).__name__.endswith(("Layer", "Block")) and done < total:
+            done += 1
+            report(Progress("exporting layers", done, total))
+
+    hook = register_module_forward_pre_hook(entered)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError):
+        raise UserError("model", str(path), "replace the unreadable file") from None
+    return found

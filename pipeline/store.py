@@ -1,0 +1,203 @@
+"""The folder that keeps models ready to run, and how they get there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.export import check_checkpoint, export
+from pipeline.hub import Hub
+from pipeline.pairs import Model, Pair
+from pipeline.progress import Progress
+
+_XML, _BIN = "openvino_model.xml", "openvino_model.bin"
+_IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.json")
+_TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja")
+_PERIOD = 0.5  # seconds between two looks at the exporter
+
+
+class Store:
+    """Finds models, fetches them and converts them, each once.
+
+    A model is there only when it is there as a whole: it is made under another name first.
+
+    Args:
+        folder: where they are kept; None takes the user's cache folder.
+        endpoint: another hub than the public one.
+    """
+
+    def __init__(self, folder: Path | None = None, endpoint: str | None = None) -> None:
+        self.root = folder or _default()
+        self._hub = Hub(self.root / "hub", endpoint)
+
+    def find(self, model: Model) -> Path | None:
+        """The folder of its IR, if it is there."""
+        source = _local(model)
+        if source and (source / _XML).is_file():
+            return source
+        kept = self._place(model)
+        if not (kept / _XML).is_file():
+            return None
+        newer = source and (source / "config.json").is_file() and _newer(source, kept)
+        return None if newer else kept
+
+    def folder(self, model: Model) -> Path:
+        """The folder of its IR.
+
+        Raises:
+            UserError: it is not there, and how to get it.
+        """
+        found = self.find(model)
+        if found is None:
+            local = _local(model)
+            if local and not any(local.glob("*.safetensors")):
+                remedy = f"holds neither an {_XML} nor a checkpoint; name another folder"
+                raise UserError("model", model.id, remedy)
+            get = f"python -m pipeline.convert {model.id} --weights {model.weights}"
+            raise UserError("model", model.id, f"is not there yet; get it with: {get}")
+        return found
+
+    def ready(self, pair: Pair) -> bool:
+        return bool(self.find(pair.target) and self.find(pair.draft))
+
+    def obtain(self, model: Model) -> Iterator[Progress]:
+        """Gets the model ready: what is there already, else a ready IR from the hub, else a
+        checkpoint, converted. Closing it stops the work; nothing half-made is left.
+
+        Raises:
+            UserError: it cannot be had, or cannot be converted.
+        """
+        if self.find(model):
+            return
+        source = _local(model)
+        if source is None:
+            ready = self._ready_ir(model)
+            if ready:
+                name, files = ready
+                fetched = yield from self._hub.fetch(name, files)
+                self._keep(fetched, files, self._place(model))
+                return
+            source = yield from self._hub.fetch(model.id, self._checkpoint_files(model))
+        check_checkpoint(source, model.remote_code)
+        yield from _exported(source, self._place(model), model)
+
+    def _place(self, model: Model) -> Path:
+        local = _local(model)
+        name = local.name if local else model.id
+        path = re.sub(r"[^\w.-]+", "--", name)
+        if local:  # of several folders with the same name
+            path += "-" + sha256(str(local.resolve()).encode()).hexdigest()[:8]
+        return self.root / f"{path}--{model.weights}"
+
+    def _ready_ir(self, model: Model) -> tuple[str, list[str]] | None:
+        """A repository that holds its IR at these weights, and the files to fetch."""
+        own = self._hub.files(model.id)
+        candidates = [(model.id, own)]
+        name = f"OpenVINO/{model.id.partition('@')[0].rpartition('/')[2]}-{model.weights}-ov"
+        if _XML not in own:
+            with suppress(UserError):  # nobody made one
+                candidates.append((name, self._hub.files(name)))
+        for name, files in candidates:
+            if all(file in files for file in _IR_FILES if file != "generation_config.json"):
+                return name, [f for f in (*_IR_FILES, *_TOKENIZER_FILES) if f in files]
+        return None
+
+    def _checkpoint_files(self, model: Model) -> list[str]:
+        """Safetensors and what belongs to them; whatever is missing, the check will tell."""
+        files = self._hub.files(model.id)
+        weights = [f for f in files if f.endswith(".safetensors") and "/" not in f]
+        if not weights and any(f.endswith((".bin", ".pt", ".pth")) for f in files):
+            remedy = "has pickled weights only, which may run anything; only safetensors are read"
+            raise UserError("model", model.id, remedy)
+        code = [f for f in files if f.endswith(".py")] if model.remote_code else []
+        texts = [f for f in files if f.endswith((".json", ".jinja")) and "/" not in f]
+        if "config.json" not in texts:
+            raise UserError("model", model.id, "is no model: its repository has no config.json")
+        return [*texts, *code, *weights]
+
+    def _keep(self, fetched: Path, files: list[str], place: Path) -> None:
+        """The files under the model's own name: links where the disk has them."""
+        made = place.with_name(f".{place.name}-{os.getpid()}")
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        try:
+            for name in files:
+                real = (fetched / name).resolve()
+                try:
+                    os.link(real, made / name)
+                except OSError:
+                    shutil.copyfile(real, made / name)
+            made.rename(place)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _default() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(base) if base else Path.home() / ".cache") / "dolly-twice"
+
+
+def _local(model: Model) -> Path | None:
+    """The folder that it names, if it is one. A name may be anything, so it may not be a path."""
+    try:
+        folder = Path(model.id)
+        return folder if model.id and folder.is_dir() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _newer(source: Path, kept: Path) -> bool:
+    """Whether a checkpoint changed after it was converted."""
+    weights = [*source.glob("*.safetensors")]
+    last = max((file.stat().st_mtime for file in weights), default=0.0)
+    return last > (kept / _XML).stat().st_mtime
+
+
+def _exported(source: Path, out: Path, model: Model) -> Iterator[Progress]:
+    """Exports in a process of its own: what torch takes is given back, and it can be stopped."""
+    context = multiprocessing.get_context("spawn")
+    told: multiprocessing.Queue[Progress | UserError] = context.Queue()
+    log = out.with_name(f".{out.name}.log")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    worker = context.Process(target=_export, args=(told, log, source, out, model), daemon=True)
+    worker.start()
+    try:
+        while worker.is_alive() or not told.empty():
+            try:
+                said = told.get(timeout=_PERIOD)
+            except Empty:
+                continue
+            if isinstance(said, UserError):
+                raise said
+            yield said
+        worker.join()
+        if worker.exitcode:
+            lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+            why = lines[-1][:200] if lines else "out of memory, perhaps"
+            raise UserError("model", model.id, f"could not be converted ({why})")
+    finally:
+        worker.kill()
+        worker.join()
+        log.unlink(missing_ok=True)
+        for left in out.parent.glob(f".{out.name}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _export(told: Any, log: Path, source: Path, out: Path, model: Model) -> None:
+    """In the other process. What libraries print goes to the log."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        export(source, out, model.weights, told.put, model.remote_code)
+    except UserError as error:
+        told.put(error)

@@ -1,0 +1,241 @@
+"""Getting a model: from a folder, as a ready IR, or as a checkpoint that is converted; or one line.
+
+The hub is a small one on this machine. What is converted is tiny, by the real exporter.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.openvino_lm import OVModel
+from pipeline.pairs import EMBEDDED, Model
+from pipeline.store import Store
+from tests.fake_hub import fake_hub
+
+READY = EMBEDDED / "draft"
+IR_FILES = ("openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    pytest.importorskip("torch")
+    from tests.families import make_checkpoint
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    make_checkpoint("gpt_neox", folder)
+    return folder
+
+
+@pytest.fixture
+def hub():
+    with fake_hub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def store(tmp_path, hub):
+    return Store(tmp_path / "cache", hub.url)
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def obtain(store, model):
+    return [*store.obtain(model)]
+
+
+def nothing_left(store):
+    """No model, and nothing half-made beside it; what the hub's client resumes from may stay."""
+    return not [path for path in store.root.glob("*") if path.name != "hub"]
+
+
+def test_a_folder_with_an_ir_is_there_already(store):
+    model = Model(str(READY))
+    assert obtain(store, model) == []
+    assert store.folder(model) == READY
+
+
+def test_a_model_that_is_not_there_says_how_to_get_it(store):
+    with pytest.raises(UserError, match=r"pipeline\.convert databricks/dolly-v2-3b --weights int8"):
+        store.folder(Model("databricks/dolly-v2-3b"))
+
+
+def test_a_ready_ir_is_preferred_to_a_conversion(store, hub):
+    hub.repositories["maker/mini"] = {"config.json": b"{}", "model.safetensors": b"x" * 1000}
+    hub.repositories["OpenVINO/mini-int4-ov"] = contents(READY)
+    model = Model("maker/mini", "int4")
+    progress = obtain(store, model)
+    assert progress[-1].done == progress[-1].total > 5_000_000
+    assert progress[-1].unit == "B"
+    OVModel(store.folder(model))
+    assert not any("model.safetensors" in path for path in hub.asked)
+    asked = len(hub.asked)
+    assert obtain(store, model) == []
+    assert len(hub.asked) == asked
+
+
+def test_a_repository_that_is_an_ir_itself_is_taken_as_it_is(store, hub):
+    hub.repositories["me/mine"] = contents(READY)
+    obtain(store, Model("me/mine"))
+    assert contents(store.folder(Model("me/mine"))).keys() >= set(IR_FILES)
+
+
+def test_a_checkpoint_from_the_hub_is_converted_and_runs(store, hub, checkpoint):
+    hub.repositories["me/tiny"] = contents(checkpoint)
+    model = Model("me/tiny", "int8")
+    stages = {step.stage for step in obtain(store, model)}
+    assert {"fetching", "exporting layers", "saving"} <= stages
+    lm = OVModel(store.folder(model))
+    assert lm.weights == "INT8"
+    assert lm.sequence().forward([1, 2, 3], rows=1).shape == (1, 320)
+    assert contents(store.folder(model))["tokenizer.json"] == contents(checkpoint)["tokenizer.json"]
+
+
+@pytest.mark.parametrize(("weights", "kept"), [("f32", "f32"), ("fp16", "f16"), ("int4", "INT4")])
+def test_a_checkpoint_in_a_folder_is_converted_at_any_precision(store, checkpoint, weights, kept):
+    model = Model(str(checkpoint), weights)
+    obtain(store, model)
+    lm = OVModel(store.folder(model))
+    assert lm.weights in (kept, "INT8")  # so small a model is mostly embedding, which stays INT8
+    assert store.find(replace(model, weights="int8")) is None
+
+
+def test_a_checkpoint_that_changed_is_converted_again(store, checkpoint, tmp_path):
+    mine = tmp_path / "mine"
+    shutil.copytree(checkpoint, mine)
+    model = Model(str(mine))
+    obtain(store, model)
+    assert store.find(model)
+    (mine / "model.safetensors").touch()
+    assert store.find(model) is None
+
+
+def test_a_conversion_that_is_stopped_leaves_nothing(store, checkpoint):
+    work = store.obtain(Model(str(checkpoint)))
+    next(work)
+    work.close()
+    assert nothing_left(store)
+    assert store.find(Model(str(checkpoint))) is None
+
+
+def test_a_download_that_breaks_off_leaves_nothing_and_goes_on_next_time(store, hub):
+    hub.repositories["me/mine"] = contents(READY)
+    hub.breaks = 1_000_000
+    with pytest.raises(UserError, match="cannot be fetched"):
+        obtain(store, Model("me/mine"))
+    assert nothing_left(store)
+    hub.breaks = None
+    obtain(store, Model("me/mine"))
+    OVModel(store.folder(Model("me/mine")))
+
+
+def no_weights(files):
+    del files["model.safetensors"]
+
+
+def pickled(files):
+    files["pytorch_model.bin"] = files.pop("model.safetensors")
+
+
+def missing_shard(files):
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    files["model.safetensors.index.json"] = json.dumps(index).encode()
+    files["model-1.safetensors"] = files.pop("model.safetensors")
+
+
+def code_of_its_own(files):
+    config = json.loads(files["config.json"]) | {"auto_map": {"AutoModel": "modeling.Mine"}}
+    files["config.json"] = json.dumps(config).encode()
+
+
+def no_tokenizer(files):
+    del files["tokenizer.json"]
+
+
+def unknown_family(files):
+    files["config.json"] = json.dumps({"model_type": "nobody_knows"}).encode()
+
+
+def no_json(files):
+    files["config.json"] = b"{"
+
+
+def no_model(files):
+    files.clear()
+    files["thesis.tex"] = b"years of work"
+
+
+SPOILED = {
+    no_weights: "model.safetensors",
+    pickled: "pickled",
+    missing_shard: "model-2.safetensors",
+    code_of_its_own: "--remote-code",
+    no_tokenizer: "tokenizer.json",
+    unknown_family: "nobody_knows|cannot be exported",
+    no_json: "unreadable",
+    no_model: "config.json|checkpoint",
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize("where", ["hub", "folder"])
+def test_a_checkpoint_that_cannot_be_used_is_one_line(
+    store, hub, checkpoint, tmp_path, where, spoil
+):
+    files = contents(checkpoint)
+    spoil(files)
+    name = "me/spoiled"
+    hub.repositories[name] = files
+    if where == "folder":
+        name = str(tmp_path / "spoiled")
+        (tmp_path / "spoiled").mkdir()
+        for file, body in files.items():
+            (tmp_path / "spoiled" / file).write_bytes(body)
+    with pytest.raises(UserError, match=SPOILED[spoil]) as caught:
+        obtain(store, Model(name))
+    assert "\n" not in str(caught.value)
+    assert nothing_left(store)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nobody/nothing", "not on the hub"),
+        ("me/gated", "gated"),
+        ("no such folder", "neither a folder nor a name"),
+        ("../nowhere/at/all", "neither a folder nor a name"),
+        ("", "neither a folder nor a name"),
+        ("a\0b", "neither a folder nor a name"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_one_line(store, hub, name, says):
+    hub.repositories["me/gated"] = contents(READY)
+    hub.gated.add("me/gated")
+    with pytest.raises(UserError, match=says) as caught:
+        obtain(store, Model(name))
+    assert "\n" not in str(caught.value)
+    assert nothing_left(store)
+
+
+def test_without_a_network_it_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="does not answer") as caught:
+        obtain(Store(tmp_path, "http://127.0.0.1:9"), Model("databricks/dolly-v2-3b"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_disk_without_room_is_one_line_before_anything_is_fetched(store, hub, monkeypatch):
+    hub.repositories["me/mine"] = contents(READY)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(UserError, match="make room"):
+        obtain(store, Model("me/mine"))
+    assert not any("resolve" in path for path in hub.asked)
+    assert nothing_left(store)
+
+
+def test_unknown_weights_are_refused():
+    with pytest.raises(UserError, match="int8"):
+        Model("me/mine", "int3")
