@@ -71,7 +71,7 @@ def special_tokens(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except ValueError:
-        raise UserError("model", str(file), "replace the unreadable file") from None
+        raise UserError("model", str(folder), f"replace its unreadable {file.name}") from None
     tokens = {name: config[name] for name in _SPECIAL if config.get(name)}
     texts = {n: t["content"] if isinstance(t, dict) else t for n, t in tokens.items()}
     return {name: value for name, value in config.items() if name not in _SPECIAL} | texts

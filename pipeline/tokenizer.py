@@ -167,7 +167,7 @@ def _end_ids(folder: Path, vocab: Mapping[str, int]) -> frozenset[int]:
         try:
             said = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
         except ValueError:
-            raise UserError("model", str(file), "replace the unreadable file") from None
+            raise UserError("model", str(folder), f"replace its unreadable {file.name}") from None
         ends |= {said} if isinstance(said, int) else set(said or ())
     return frozenset(ends)
 

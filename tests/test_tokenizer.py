@@ -1,5 +1,7 @@
 """Dolly's prompt, its three single tokens, and text that streams whole characters."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline.errors import UserError
 from pipeline.pairs import EMBEDDED
 from pipeline.prompt import ADDED_TOKENS, END_KEY, format_prompt
-from pipeline.tokenizer import Tokenizer
+from pipeline.tokenizer import Tokenizer, shared_vocabulary
 
 FOLDER = EMBEDDED / "target"
 TOKENIZER = Tokenizer(FOLDER)
@@ -84,3 +86,80 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match="unreadable"):
         Tokenizer(tmp_path)
+
+
+def with_changes(tmp_path, change):
+    data = json.loads((FOLDER / "tokenizer.json").read_text())
+    change(data)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    return Tokenizer(tmp_path)
+
+
+def test_a_draft_may_lack_tokens_that_were_added_to_the_target(tmp_path):
+    def forget(data):
+        data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] not in ADDED_TOKENS]
+
+    draft = with_changes(tmp_path, forget)
+    assert shared_vocabulary(TOKENIZER, draft) == draft.size < TOKENIZER.size
+
+
+def test_two_tokenizers_that_differ_are_refused_with_the_first_id(tmp_path):
+    def swap(data):
+        vocab = data["model"]["vocab"]
+        first, second = (piece for piece, token in vocab.items() if token in (700, 900))
+        vocab[first], vocab[second] = vocab[second], vocab[first]
+        data["model"]["merges"] = []
+
+    with pytest.raises(UserError, match=r"^draft tokenizer: “id 700 is .*in the target it is"):
+        shared_vocabulary(TOKENIZER, with_changes(tmp_path, swap))
+
+
+def test_tokenizers_that_cut_a_text_otherwise_are_refused(tmp_path):
+    def cut(data):
+        data["model"]["merges"] = data["model"]["merges"][:100]
+
+    with pytest.raises(UserError, match="cuts a text otherwise: its id 0 is"):
+        shared_vocabulary(TOKENIZER, with_changes(tmp_path, cut))
+
+
+def test_sentencepiece_blanks_and_bytes_become_text(tmp_path):
+    """Llama 2's kind: a mark for blanks, and bytes for what it has no piece for."""
+    vocab = {"<unk>": 0, "▁": 1, "▁Hi": 2, "<0xF0>": 3, "<0x9F>": 4, "<0xA6>": 5, "<0x8A>": 6}
+    data = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ],
+        },
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": vocab,
+            "merges": [],
+        },
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    tokenizer = Tokenizer(tmp_path)
+    stream = tokenizer.detokenizer()
+    assert [stream.push(token) for token in (2, 1, 3, 4, 5, 6)] == [" Hi", " ", "", "", "", "🦊"]

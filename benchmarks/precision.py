@@ -1,0 +1,228 @@
+"""What the precision of weights and caches does to size, speed, acceptance and quality.
+
+    python -m benchmarks.precision [--target CHECKPOINT --draft CHECKPOINT] [--repeats 5]
+
+Without checkpoints, the embedded pair's own weights are unpacked to float32 and converted anew.
+Quality is the target's, on fixed text: the greedy answers of the float32 model with a float32 cache
+to the prompts of `benchmarks.prompts`. Top-1 is how often the same token is the likeliest; KL is
+the mean divergence from the float32 distribution, in nats a token. Speed is of races over one
+prompt of each kind, in an order that turns with each repeat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.prompts import KINDS
+from benchmarks.report import Spread, save, table
+from pipeline.dolly import Dolly
+from pipeline.errors import UserError
+from pipeline.kv_cache import KVPrecision
+from pipeline.openvino_lm import OVModel
+from pipeline.pairs import EMBEDDED, Model, Weights, own_pair
+from pipeline.progress import in_bytes
+from pipeline.request import Request
+from pipeline.sampling import SamplingParams, probabilities
+from pipeline.store import Store
+from pipeline.tokenizer import Tokenizer
+
+_OWN = SamplingParams(temperature=1)
+_RACED: tuple[tuple[Weights, Weights, KVPrecision], ...] = (  # target, draft, caches
+    ("f32", "f32", "f32"),
+    ("fp16", "fp16", "f16"),
+    ("int8", "int8", "f32"),
+    ("int8", "int8", "f16"),
+    ("int8", "int8", "u8"),
+    ("int8", "int4", "f16"),
+    ("int4", "int8", "f16"),
+    ("int4", "int4", "f16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prompt and the answer that quality is measured on."""
+
+    prompt: list[int]
+    answer: list[int]
+
+
+def embedded_checkpoint(role: str, store: Store) -> Path:
+    """The embedded model's weights as a float32 checkpoint."""
+    folder = store.root / "checkpoints" / f"dolly-mini-{role}"
+    if not (folder / "tokenizer.json").is_file():
+        from benchmarks.unpacked import unpacked
+
+        unpacked(EMBEDDED / role).save_pretrained(folder)
+        shutil.copyfile(EMBEDDED / role / "tokenizer.json", folder / "tokenizer.json")
+    return folder
+
+
+def greedy_texts(model: OVModel, tokenizer: Tokenizer, count: int) -> list[Text]:
+    """What the reference answers."""
+    texts = []
+    for asked in KINDS.values():
+        for prompt in asked:
+            ids = tokenizer.ask(*prompt)
+            sequence = model.sequence(tokenizer.size)
+            answer = [int(sequence.forward(ids, rows=1).argmax())]
+            while len(answer) < count and answer[-1] not in tokenizer.end_ids:
+                answer.append(int(sequence.forward(answer[-1:], rows=1).argmax()))
+            texts.append(Text(ids, answer))
+    return texts
+
+
+def distributions(model: OVModel, text: Text, vocab_size: int) -> NDArray[np.float32]:
+    """float32[answer, vocab], read as decoding reads: four tokens a run."""
+    sequence = model.sequence(vocab_size)
+    tokens = [*text.prompt, *text.answer[:-1]]
+    first = len(text.prompt)
+    rows = [sequence.forward(tokens[:first], rows=1)]
+    runs = (tokens[at : at + 4] for at in range(first, len(tokens), 4))
+    rows += [sequence.forward(run, rows=len(run)) for run in runs]
+    return probabilities(np.concatenate(rows), _OWN)
+
+
+def quality(
+    model: OVModel, texts: list[Text], reference: list[NDArray[np.float32]]
+) -> dict[str, float]:
+    """Against the reference, of all positions together."""
+    same = positions = 0
+    divergence = 0.0
+    for text, expected in zip(texts, reference, strict=True):
+        got = distributions(model, text, expected.shape[1])
+        same += int((got.argmax(axis=1) == expected.argmax(axis=1)).sum())
+        positions += len(expected)
+        ratio = np.log(np.maximum(expected, 1e-30)) - np.log(np.maximum(got, 1e-30))
+        divergence += float((expected * ratio).sum(dtype=np.float64))
+    return {"top1": same / positions, "kl": divergence / positions, "positions": positions}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", type=Path, help="a checkpoint of transformers")
+    parser.add_argument("--draft", type=Path)
+    parser.add_argument("--max-new-tokens", type=int, default=60)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cache-dir", type=Path)
+    options = parser.parse_args()
+    store = Store(options.cache_dir)
+    try:
+        target = options.target or embedded_checkpoint("target", store)
+        draft = options.draft or embedded_checkpoint("draft", store)
+        pair = own_pair(str(target), str(draft))
+        for weights in get_args(Weights):
+            for model in (pair.target, pair.draft):
+                for _ in store.obtain(replace(model, weights=weights)):
+                    pass
+        qualities = measure_quality(store, pair.target, options.max_new_tokens)
+        pairs = {
+            weights: Dolly(pair.with_weights(*weights), store=store)
+            for weights in dict.fromkeys((target, draft) for target, draft, _ in _RACED)
+        }
+        races = measure_races(pairs, options.repeats, options.max_new_tokens)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    table(
+        ("target weights", "cache", "size", "top-1", "KL"),
+        [
+            [
+                row["weights"],
+                row["kv"],
+                in_bytes(row["bytes"]),
+                f"{row['top1']:.1%}",
+                f"{row['kl']:.5f}",
+            ]
+            for row in qualities
+        ],
+    )
+    print()
+    table(
+        ("target", "draft", "cache", "AR ms/token", "spec ms/token", "speedup", "accepted"),
+        [
+            [
+                row["target"],
+                row["draft"],
+                row["kv"],
+                f"{row['autoregressive_ms']['median']:.2f}",
+                f"{row['speculative_ms']['median']:.2f}",
+                f"{row['speedup']:.2f}",
+                f"{row['acceptance']:.1%}",
+            ]
+            for row in races
+        ],
+    )
+    save(
+        "precision",
+        source="given checkpoints" if options.target else "the embedded pair, unpacked",
+        quality=qualities,
+        races=races,
+    )
+    return 0
+
+
+def measure_quality(store: Store, target: Model, count: int) -> list[dict[str, Any]]:
+    """A row for each precision of weights and of caches, the reference first."""
+    rows: list[dict[str, Any]] = []
+    texts: list[Text] = []
+    reference: list[NDArray[np.float32]] = []
+    for weights in get_args(Weights):
+        folder = store.folder(replace(target, weights=weights))
+        for kv in get_args(KVPrecision):
+            model = OVModel(folder, kv_precision=kv)
+            if not texts:
+                tokenizer = Tokenizer(folder)
+                texts = greedy_texts(model, tokenizer, count)
+                reference = [distributions(model, text, tokenizer.size) for text in texts]
+            about = {"weights": weights, "kv": kv, "bytes": model.weight_bytes}
+            rows.append(about | quality(model, texts, reference))
+    return rows
+
+
+def measure_races(
+    pairs: dict[tuple[Weights, Weights], Dolly], repeats: int, count: int
+) -> list[dict[str, Any]]:
+    """Times and acceptance of each combination."""
+    samples: dict[Any, list[Any]] = {kind: [] for kind in _RACED}
+    for turn in range(repeats):
+        for kind in (*_RACED[turn % len(_RACED) :], *_RACED[: turn % len(_RACED)]):
+            target, draft, kv = kind
+            for asked in KINDS.values():
+                request = Request(*asked[0], max_new_tokens=count, kv_precision=kv)
+                run = pairs[target, draft].start(request)
+                for _ in run:
+                    pass
+                samples[kind].append(run.trace())
+    rows = []
+    for (target, draft, kv), traces in samples.items():
+        lanes = {
+            name: [1e3 * trace.lanes[name].seconds_per_token for trace in traces]
+            for name in ("autoregressive", "speculative")
+        }
+        tested = sum(trace.speculative.tested for trace in traces)
+        rows.append(
+            {
+                "target": target,
+                "draft": draft,
+                "kv": kv,
+                **{f"{name}_ms": asdict(Spread.of(times)) for name, times in lanes.items()},
+                "speedup": statistics.median(trace.speedup for trace in traces),
+                "acceptance": sum(trace.speculative.accepted for trace in traces) / tested,
+                "identical": sum(bool(trace.identical) for trace in traces) / len(traces),
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Which pair, at which weights: the flags, and what is said of each pair."""
+
+import argparse
+
+import pytest
+
+from pipeline import choice as choices
+from pipeline.choice import add_arguments, chosen, listing, state
+from pipeline.errors import UserError
+from pipeline.pairs import PAIRS
+from pipeline.store import Store
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return chosen(parser.parse_args(arguments))
+
+
+def test_the_embedded_pair_is_what_one_gets_who_says_nothing():
+    choice = parsed()
+    assert choice.pair == PAIRS["dolly-mini"]
+    assert [*choice.obtain()] == []
+
+
+def test_weights_are_of_both_models_or_of_each():
+    both = parsed("--pair", "dolly-v2-3b", "--weights", "int4").pair
+    assert (both.target.weights, both.draft.weights) == ("int4", "int4")
+    each = parsed("--pair", "dolly-v2-12b", "--weights", "int4", "--draft-weights", "int8").pair
+    assert (each.target.weights, each.draft.weights) == ("int4", "int8")
+
+
+def test_a_pair_of_ones_own_is_any_two_models(tmp_path):
+    choice = parsed("--target", "me/big@refs/pr/3", "--draft", str(tmp_path), "--remote-code")
+    assert choice.pair.target.id == "me/big@refs/pr/3"
+    assert choice.pair.draft.id == str(tmp_path)
+    assert choice.pair.target.remote_code
+    assert choice.pair.draft.remote_code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--target", "me/big"], "draft: "),
+        (["--draft", "me/small"], "target: "),
+        (["--pair", "dolly-v2-3b", "--target", "a/b", "--draft", "c/d"], "leave it out"),
+        (["--pair", "dolly-v2-4b"], "pair: “dolly-v2-4b”"),
+    ],
+)
+def test_flags_that_do_not_agree_are_one_line(arguments, says):
+    with pytest.raises(UserError, match=says):
+        parsed(*arguments)
+
+
+def test_the_listing_says_what_is_ready_what_is_missing_and_what_is_too_large(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(choices, "memory_bytes", lambda: 9 * 10**9)
+    heading, *rows = listing(Store(tmp_path))
+    here = {row[0]: row[heading.index("here")] for row in rows}
+    assert here["dolly-mini"] == "ready"
+    assert here["dolly-v2-3b"] == "to be downloaded: about 5.9 GB at most"
+    assert here["dolly-v2-12b"].startswith("too large: needs about 17.0 GB")
+    assert state(PAIRS["dolly-v2-12b"].with_weights("int4", "int4"), Store(tmp_path)) != "ready"
+
+
+def test_a_pair_too_large_for_this_machine_is_refused_before_it_is_fetched(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices, "memory_bytes", lambda: 10**9)
+    choice = parsed("--pair", "dolly-v2-12b", "--cache-dir", str(tmp_path))
+    with pytest.raises(UserError, match="int4"):
+        next(choice.obtain())
+    assert not [*tmp_path.iterdir()]
