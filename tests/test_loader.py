@@ -1,0 +1,86 @@
+"""One pair at work, another on its way: who waits is told, and nothing is lost if it fails."""
+
+import threading
+
+import pytest
+
+from pipeline.choice import Choice
+from pipeline.errors import UserError
+from pipeline.pairs import PAIRS
+from pipeline.progress import Progress
+from pipeline.store import Store
+from ui.loader import Loader
+
+FIRST, SECOND = PAIRS["dolly-mini"], PAIRS["dolly-v2-3b"]
+
+
+class Shop(Store):
+    """Has every model, once `open` is set; or says that it has not."""
+
+    def __init__(self, says=None):
+        super().__init__()
+        self.open, self.says = threading.Event(), says
+
+    def obtain(self, model):
+        yield Progress("fetching", 1, 2, "B")
+        assert self.open.wait(10)
+        if self.says:
+            raise UserError("model", model.id, self.says)
+
+
+def loader(shop, load=lambda choice: choice.pair.name):
+    return Loader(Choice(FIRST, shop), load)
+
+
+def test_who_waits_is_told_how_far_it_has_come():
+    shop = Shop()
+    waiting = loader(shop)
+    told = []
+    for progress in waiting.wait():
+        told.append(progress)
+        if Progress("fetching", 1, 2, "B") in told:
+            shop.open.set()
+    assert waiting.done
+    assert waiting.dolly() == "dolly-mini"
+
+
+def test_another_pair_takes_over_when_it_is_there():
+    shop = Shop()
+    at_work = loader(shop)
+    shop.open.set()
+    assert at_work.dolly() == "dolly-mini"
+    shop.open.clear()
+    change = at_work.change(SECOND)
+    assert next(change)
+    assert at_work.pair == FIRST  # still
+    with pytest.raises(UserError, match="another pair is being loaded"):
+        next(at_work.change(FIRST))
+    shop.open.set()
+    assert all(isinstance(progress, Progress) for progress in change)
+    assert at_work.pair == SECOND
+    assert at_work.dolly() == "dolly-v2-3b"
+
+
+def test_a_pair_that_cannot_be_had_leaves_the_one_at_work():
+    shop = Shop()
+    shop.open.set()
+    at_work = loader(shop)
+    assert at_work.dolly() == "dolly-mini"
+    shop.says = "is not on the hub"
+    with pytest.raises(UserError, match="not on the hub"):
+        [*at_work.change(SECOND)]
+    assert (at_work.pair, at_work.dolly()) == (FIRST, "dolly-mini")
+    shop.says = None
+    [*at_work.change(SECOND)]  # and the next one works
+    assert at_work.pair == SECOND
+
+
+def test_a_first_pair_that_cannot_be_loaded_says_why():
+    shop = Shop("is not on the hub")
+    shop.open.set()
+    broken = loader(shop)
+    for _ in broken.wait():
+        pass
+    assert str(broken.failure).startswith("model: ")
+    with pytest.raises(UserError, match="not on the hub"):
+        broken.dolly()
