@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any, get_args
 
 from benchmarks.imposed import measure, show
-from benchmarks.report import save, table
+from benchmarks.report import RESULTS, save, table
 from pipeline.costs import Costs
 from pipeline.errors import UserError
 from pipeline.pairs import Model, Weights
@@ -30,12 +30,18 @@ from pipeline.prompt import ADDED_TOKENS
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.store import Store
 
-# databricks/dolly-v2-3b and EleutherAI/pythia-160m, their config.json
+# databricks/dolly-v2-3b, -12b and EleutherAI/pythia-160m, their config.json
 CONFIGS: dict[str, dict[str, int]] = {
     "dolly-v2-3b": {
         "hidden_size": 2560,
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
+        "vocab_size": 50280,
+    },
+    "dolly-v2-12b": {
+        "hidden_size": 5120,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 40,
         "vocab_size": 50280,
     },
     "pythia-160m": {
@@ -45,14 +51,18 @@ CONFIGS: dict[str, dict[str, int]] = {
         "vocab_size": 50304,
     },
 }
+PAIR = ("dolly-v2-3b", "pythia-160m")
+PROJECTED, FEW_LAYERS = "dolly-v2-12b", (2, 4)  # its layers are measured, the whole is projected
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+_RESULT = RESULTS / "full_size.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What a process took."""
 
-    name: str
     seconds: float
     peak_gib: float
 
@@ -68,18 +78,18 @@ def run_stage(name: str, *arguments: str) -> Stage:
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise UserError("stage", name, "failed; see above")
-    stage = Stage(name, perf_counter() - start, usage.ru_maxrss / 2**20)  # of KiB
+    stage = Stage(perf_counter() - start, usage.ru_maxrss / 2**20)  # of KiB
     print(f"{name}: {stage.seconds:.0f} s, peak {stage.peak_gib:.1f} GiB", flush=True)
     return stage
 
 
-def make_checkpoint(name: str, folder: Path, tokenizer: Path) -> None:
+def make_checkpoint(name: str, layers: int, folder: Path, tokenizer: Path) -> None:
     """Writes a checkpoint of that configuration: bfloat16, random, in shards."""
     import torch
     from tokenizers import AddedToken, Tokenizer
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    sizes = CONFIGS[name]
+    sizes = CONFIGS[name] | {"num_hidden_layers": layers}
     config = GPTNeoXConfig(
         **sizes,
         intermediate_size=4 * sizes["hidden_size"],
@@ -115,34 +125,71 @@ def main() -> int:
     parser.add_argument("--max-new-tokens", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--cache-dir", type=Path)
-    parser.add_argument("--make", nargs=2, help=argparse.SUPPRESS)  # be the stage that makes one
+    parser.add_argument("--project", action="store_true", help="also measure layers of the 12B")
+    parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)  # be the stage that makes one
     options = parser.parse_args()
     if options.make:
-        make_checkpoint(options.make[0], Path(options.make[1]), options.tokenizer)
+        name, layers, folder = options.make
+        make_checkpoint(name, int(layers), Path(folder), options.tokenizer)
         return 0
-    store, stages, races = Store(options.cache_dir), [], {}
-    module = "benchmarks.full_size"
+    earlier = json.loads(_RESULT.read_text()) if _RESULT.is_file() else {}
+    stages: dict[str, Stage] = {}
+    races: dict[str, Any] = {}
     try:
-        checkpoints = {name: store.root / "checkpoints" / name for name in CONFIGS}
-        for name, folder in checkpoints.items():
-            if not (folder / "tokenizer.json").is_file():
-                if not (options.tokenizer and options.tokenizer.is_file()):
-                    raise UserError("tokenizer", str(options.tokenizer), "name the file")
-                making = ("--make", name, str(folder), "--tokenizer", str(options.tokenizer))
-                stages.append(run_stage(f"make {name}", module, *making))
+        if not (options.tokenizer and options.tokenizer.is_file()):
+            raise UserError("tokenizer", str(options.tokenizer), "name the file")
+        store = Store(options.cache_dir)
         for weights in options.weights:
-            models = [Model(str(folder), weights) for folder in checkpoints.values()]
-            for name, model in zip(checkpoints, models, strict=True):
-                if store.find(model) is None:
-                    command = ("pipeline.convert", model.id, "--weights", weights)
-                    where = ("--cache-dir", str(store.root))
-                    stages.append(run_stage(f"convert {name} {weights}", *command, *where))
+            models = []
+            for name in PAIR:
+                model, took = ready(store, options.tokenizer, name, weights)
+                models.append(model)
+                stages |= took
             races[weights] = race(store, models, options)
+        if options.project:
+            for layers in FEW_LAYERS:
+                stages |= ready(store, options.tokenizer, PROJECTED, "int8", layers)[1]
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    save("full_size", stages=[asdict(stage) for stage in stages], races=races)
+    # What was there already was measured when it was made.
+    kept = earlier.get("stages", {}) | {name: asdict(stage) for name, stage in stages.items()}
+    save("full_size", stages=kept, races=earlier.get("races", {}) | races)
+    project(kept)
     return 0
+
+
+def ready(
+    store: Store, tokenizer: Path, name: str, weights: Weights, layers: int = 0
+) -> tuple[Model, dict[str, Stage]]:
+    """The model, made and converted where it is not there; and what that took."""
+    layers = layers or CONFIGS[name]["num_hidden_layers"]
+    about = name if layers == CONFIGS[name]["num_hidden_layers"] else f"{name} ({layers} layers)"
+    folder, stages = store.root / "checkpoints" / f"{name}-{layers}", {}
+    if not (folder / "tokenizer.json").is_file():
+        making = ("--make", name, str(layers), str(folder), "--tokenizer", str(tokenizer))
+        stages[f"make {about}"] = run_stage(f"make {about}", "benchmarks.full_size", *making)
+    model = Model(str(folder), weights)
+    if store.find(model) is None:
+        command = ("pipeline.convert", model.id, "--weights", weights)
+        stage = f"convert {about} {weights}"
+        stages[stage] = run_stage(stage, *command, "--cache-dir", str(store.root))
+    return model, stages
+
+
+def project(stages: dict[str, Any]) -> None:
+    """Prints what the whole of `PROJECTED` would take, by the layers that were measured."""
+    few = [stages.get(f"convert {PROJECTED} ({layers} layers) int8") for layers in FEW_LAYERS]
+    if not all(few):
+        return
+    layers = CONFIGS[PROJECTED]["num_hidden_layers"]
+    for what in ("seconds", "peak_gib"):
+        low, high = (stage[what] for stage in few if stage)
+        slope = (high - low) / (FEW_LAYERS[1] - FEW_LAYERS[0])
+        whole = low + slope * (layers - FEW_LAYERS[0])
+        print(
+            f"PROJECTED {what} of converting {PROJECTED} to INT8: {whole:.1f} ({slope:.2f} a layer)"
+        )
 
 
 def race(store: Store, models: list[Model], options: argparse.Namespace) -> dict[str, Any]:

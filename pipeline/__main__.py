@@ -15,6 +15,7 @@ from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
 from pipeline.events import Origin
 from pipeline.kv_cache import KVCacheKind, KVPrecision
+from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.store import Store
 from pipeline.trace import SPECULATIVE, Lane, Token, Trace
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         choice = chosen(options)
         show(choice.obtain())
+        show([Progress("compiling")])
         dolly = Dolly(choice.pair, store=choice.store, device=choice.device)
         if note := dolly.models(request.kv_cache, request.kv_precision).note:
             print(note, file=sys.stderr)

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pipeline.kv_cache import KVCacheKind
+from pipeline.kv_cache import KVCacheKind, KVPrecision
 from pipeline.openvino_lm import OVModel
 from pipeline.pairs import EMBEDDED
 
@@ -109,9 +109,10 @@ def test_a_paged_run_padded_to_a_width_gives_the_same_bits():
     assert len(padded) == 60
 
 
-def test_a_shared_beginning_is_read_once_and_stays_as_it_is():
+@pytest.mark.parametrize("precision", get_args(KVPrecision))
+def test_a_shared_beginning_is_read_once_and_stays_as_it_is(precision):
     """Whatever follows it, in whichever of the sequences that start from it."""
-    lm = OVModel(FOLDER)
+    lm = OVModel(FOLDER, kv_precision=precision)
     beginning = list(range(200, 240))  # a whole block, and some of another
     lm.share(beginning)
     for prompt in ([*beginning, 5, 6, 7], [*beginning, 8], [*beginning, 5, 6, 7]):
@@ -141,8 +142,9 @@ def test_blocks_are_given_back_by_sequences_that_are_dropped():
     assert lm.pool_bytes <= 64 / 25 * longest.kv_bytes
 
 
-def test_a_pool_that_grows_takes_every_sequence_along():
-    lm = OVModel(FOLDER)
+@pytest.mark.parametrize("precision", get_args(KVPrecision))
+def test_a_pool_that_grows_takes_every_sequence_along(precision):
+    lm = OVModel(FOLDER, kv_precision=precision)
     old = lm.sequence()
     old.forward(list(range(50)), rows=0)
     lm.sequence().forward(list(range(700)), rows=0)
@@ -184,13 +186,15 @@ def test_the_effective_precision_is_reported_and_sets_the_bytes(precision, size)
     assert sequence.kv_bytes == whole.kv_bytes * size // 4
 
 
-def test_a_u8_cache_is_smaller_than_f16():
-    sizes = {}
-    for precision in ("u8", "f16"):
-        sequence = OVModel(FOLDER, "paged", precision).sequence()
+@pytest.mark.parametrize("kind", ["paged", "stateful"])
+def test_a_quantised_cache_is_smaller(kind):
+    sizes = []
+    for precision in ("f16", "u8", "u4"):
+        sequence = OVModel(FOLDER, kind, precision).sequence()
         sequence.forward([1] * 32, rows=0)
-        sizes[precision] = sequence.kv_bytes
-    assert sizes["u8"] < 0.7 * sizes["f16"]
+        sizes.append(sequence.kv_bytes)
+    assert sizes[1] < 0.7 * sizes[0]
+    assert sizes[2] < 0.7 * sizes[1]
 
 
 def test_masked_slots_stay_and_trimmed_ones_go():

@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.__main__ import main
+from pipeline.pairs import PAIRS
 from pipeline.trace import Trace
 
 
@@ -33,6 +34,13 @@ def test_a_drafter_that_finds_nothing_to_propose_is_not_silent(capsys):
     assert "nothing drafted in " in capsys.readouterr().out
 
 
+def test_the_pairs_are_listed_with_what_is_ready(capsys):
+    assert main(["--list-pairs"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) == 1 + len(PAIRS)
+    assert next(line for line in listed if line.startswith("dolly-mini")).split()[-1] == "ready"
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -48,6 +56,8 @@ def test_a_drafter_that_finds_nothing_to_propose_is_not_silent(capsys):
         (["a\0b"], "instruction: "),
         (["\udc80"], "instruction: "),
         (["Why?", "--pair", "nobody"], "pair: “nobody”"),
+        (["Why?", "--device", "TPU"], "device: “TPU” — choose CPU"),
+        (["Why?", "--target", "nobody"], "draft: "),
         (["Why?", "--json", "/nowhere/at/all.json"], "json: "),
         (["word " * 3000], "prompt tokens: "),
         (["x" * 1_000_000], "1,000,000 characters"),

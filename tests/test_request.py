@@ -29,7 +29,7 @@ from pipeline.request import Request
         ("seed", "7", "seed"),
         ("kv_cache", "disk", "KV cache"),
         ("drafter", "oracle", "drafter"),
-        ("kv_precision", "u4", "KV precision"),
+        ("kv_precision", "u2", "KV precision"),
         ("context", "a\0", "context"),
     ],
 )

@@ -102,7 +102,7 @@ class Loader:
         try:
             for self.progress in choice.obtain():
                 pass
-            self.progress = Progress("Loading the models")
+            self.progress = Progress("compiling")
             future.set_result(self._load(choice))
         except BaseException as error:
             future.set_exception(error)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KVCacheKind = Literal["paged", "stateful", "stateful-masked", "uncached"]
-KVPrecision = Literal["f32", "f16", "u8"]
+KVPrecision = Literal["f32", "f16", "u8", "u4"]
 
 Inputs = dict[str, NDArray[np.int32] | NDArray[np.int64]]
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Sequence
 from threading import RLock
+from typing import Any
 
 import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 from openvino._offline_transformations import paged_attention_transformation
 
 from pipeline.kv_cache import Inputs
@@ -95,8 +97,8 @@ class BlockPool:
             if self._users[block] == 1:
                 return block
             copy = self.take()
-            for tensor in self.tensors.values():
-                tensor.data[copy] = tensor.data[block]
+            for blocks in map(_by_block, self.tensors.values()):
+                blocks[copy] = blocks[block]
             self.give([block])
             return copy
 
@@ -108,10 +110,16 @@ class BlockPool:
             for name, kind in self._types.items()
         }
         for name, tensor in old.items():
-            self.tensors[name].data[:count] = tensor.data
+            _by_block(self.tensors[name])[:count] = _by_block(tensor)
         # Popped from the end: the lowest blocks go first, which keeps tables in order.
         self._free[:0] = reversed(range(count, capacity))
         self._users += [0] * (capacity - count)
+
+
+def _by_block(tensor: ov.Tensor) -> NDArray[Any]:
+    """Its memory, a row for each block. Of packed types, two values are one byte."""
+    rows: NDArray[Any] = tensor.data.reshape(tensor.shape[0], -1)
+    return rows
 
 
 class PagedKVCache:
@@ -124,7 +132,7 @@ class PagedKVCache:
     sequence of its own in a block that nobody reads. It also pads runs to the width asked for, and
     the pieces of a prompt.
 
-    A u8 block is quantised as a whole while it fills, so there a run stays one sequence.
+    A quantised block is quantised as a whole while it fills, so there a run stays one sequence.
 
     Args:
         request: an infer request of the pool's model.
@@ -135,7 +143,7 @@ class PagedKVCache:
     def __init__(self, request: ov.InferRequest, pool: BlockPool, widths_agree: bool) -> None:
         self._request, self._pool = request, pool
         self._least_tokens = 2 if widths_agree else 1
-        quantised = any(t.element_type == ov.Type.u8 for t in pool.tensors.values())
+        quantised = any(not t.element_type.is_real() for t in pool.tensors.values())
         self._most_split = 0 if quantised else MOST_DECODED
         self._length = 0
         self._table: list[int] = []  # physical block of each logical block

@@ -105,4 +105,4 @@ def _token_bytes(request: ov.InferRequest) -> int:
     compiled = request.get_compiled_model()
     shapes = [list(state.state.shape) for state in request.query_state()]  # of empty states
     values: int = sum(heads * head_size for _, heads, _, head_size in shapes)
-    return values * int(kv_type(compiled).size)
+    return values * int(kv_type(compiled).bitwidth) // 8
