@@ -69,8 +69,31 @@ def roofline(results: dict[str, Any]) -> go.Figure:
     return figure.update_layout(yaxis_title="milliseconds a step")
 
 
+def precision(results: dict[str, Any]) -> go.Figure:
+    """Of each precision of the target's weights and of the caches: size against divergence."""
+    figure = go.Figure()
+    kinds = dict.fromkeys(row["kv"] for row in results["quality"])
+    for kv, symbol, colour in zip(
+        kinds, ("circle", "square", "diamond", "x"), _COLOURS, strict=False
+    ):
+        rows = [row for row in results["quality"] if row["kv"] == kv]
+        figure.add_scatter(
+            x=[row["bytes"] / 1e6 for row in rows],
+            y=[max(row["kl"], 1e-7) for row in rows],  # of the reference itself it is 0
+            text=[f"{row['weights']}, {row['top1']:.1%}" for row in rows],
+            name=f"{kv} cache",
+            mode="markers+text",
+            textposition="top center",
+            marker={"symbol": symbol, "color": colour, "size": 10},
+        )
+    return figure.update_layout(
+        xaxis_title="megabytes of the target's weights",
+        yaxis={"title": "divergence from float32, nats a token", "type": "log"},
+    )
+
+
 def main() -> None:
-    for draw in (peers, draft_length, roofline):
+    for draw in (peers, draft_length, roofline, precision):
         path = RESULTS / f"{draw.__name__}.json"
         figure = draw(json.loads(path.read_text(encoding="utf-8")))
         figure.update_layout(
