@@ -73,7 +73,8 @@ def precision(results: dict[str, Any]) -> go.Figure:
     """Of each precision of the target's weights and of the caches: size against divergence."""
     figure = go.Figure()
     kinds = dict.fromkeys(row["kv"] for row in results["quality"])
-    for kv, symbol, colour in zip(
+    symbols = ("circle", "square", "diamond", "x")
+    for kv, symbol, colour in zip(kinds, symbols, _COLOURS, strict=False):
         kinds, ("circle", "square", "diamond", "x"), _COLOURS, strict=False
     ):
         rows = [row for row in results["quality"] if row["kv"] == kv]
