@@ -75,8 +75,6 @@ def precision(results: dict[str, Any]) -> go.Figure:
     kinds = dict.fromkeys(row["kv"] for row in results["quality"])
     symbols = ("circle", "square", "diamond", "x")
     for kv, symbol, colour in zip(kinds, symbols, _COLOURS, strict=False):
-        kinds, ("circle", "square", "diamond", "x"), _COLOURS, strict=False
-    ):
         rows = [row for row in results["quality"] if row["kv"] == kv]
         figure.add_scatter(
             x=[row["bytes"] / 1e6 for row in rows],
