@@ -82,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("instruction", nargs="?", default="", help="what Dolly should do")
     parser.add_argument("--list-pairs", action="store_true", help="list the pairs, and end")
     parser.add_argument("--context", default="", help="a passage to do it with")
-    parser.add_argument("--mode", choices=get_args(Mode), default="race")
+    parser.add_argument(
+        "--mode", choices=get_args(Mode), default="race", help="sequential: one after the other"
+    )
     add_arguments(parser)
     parser.add_argument(
         "--draft-length",
@@ -141,7 +143,7 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     finally:
         print()
     trace = run.trace()
-    if mode == "race" and trace.autoregressive:
+    if mode in ("race", "sequential") and trace.autoregressive:
         print(f"\n{_heading('autoregressive')}\n{_safe(trace.autoregressive.text)}")
     print()
     for name, lane in trace.lanes.items():

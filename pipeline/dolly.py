@@ -25,7 +25,7 @@ from pipeline.kv_cache.paged import CannotPageError
 from pipeline.openvino_lm import OVModel, check_device, weight_bytes
 from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.progress import in_bytes
-from pipeline.race import race
+from pipeline.race import Schedule, one_by_one, race
 from pipeline.request import Request
 from pipeline.store import Store
 from pipeline.tokenizer import Tokenizer, shared_vocabulary
@@ -33,7 +33,7 @@ from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Tra
 
 _CANDIDATES = 5  # of each model at each place, in a trace
 
-Mode = Literal["race", "autoregressive", "speculative"]
+Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # sequential: one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +171,12 @@ class Dolly:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
             raise UserError("prompt tokens", len(prompt), remedy)
         budget = min(request.max_new_tokens, room)
-        names = (AUTOREGRESSIVE, SPECULATIVE) if mode == "race" else (mode,)
+        both = (AUTOREGRESSIVE, SPECULATIVE)
+        names = both if mode in ("race", "sequential") else (mode,)
         lanes = {name: self._lane(name, request, prompt, budget) for name in names}
         recorders = {name: self._recorder() for name in names}
-        return Run(lanes, recorders, self._about(request, prompt))
+        schedule = one_by_one if mode == "sequential" else race
+        return Run(lanes, recorders, self._about(request, prompt), schedule)
 
     def _recorder(self) -> LaneRecorder:
         return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
@@ -214,22 +216,31 @@ class Dolly:
 
 
 class Run:
-    """One request being answered. Iterate it once; look at `trace()` whenever you like."""
+    """One request being answered. Iterate it once; look at `trace()` whenever you like.
+
+    Args:
+        lanes: the decoders at work, by name.
+        recorders: one for each lane.
+        about: the fields of the trace that no lane changes.
+        schedule: whose turn it is.
+    """
 
     def __init__(
         self,
         lanes: dict[str, Iterator[Event]],
         recorders: dict[str, LaneRecorder],
         about: dict[str, Any],
+        schedule: Schedule = race,
     ) -> None:
         self._lanes, self._recorders, self._about = lanes, recorders, about
+        self._schedule = schedule
         self._cancelled = threading.Event()
 
     def __iter__(self) -> Iterator[Update]:
-        """Runs the race. A lane left without an end, because the iteration was cancelled or
+        """Runs the lanes. A lane left without an end, because the iteration was cancelled or
         closed or because it failed, gets one in the trace.
         """
-        racing = race(self._lanes)
+        racing = self._schedule(self._lanes)
         reason = FinishReason.CANCELLED
         try:
             for name, event in racing:

@@ -1,4 +1,4 @@
-"""Several decoders on one fair clock.
+"""Several decoders on one fair clock, or one after the other.
 
 Each lane's clock is the sum of the seconds it spent computing, as its own events report them. A
 lane moves until its clock is `LEAD` ahead, then the one that is furthest behind does: so the lanes
@@ -10,9 +10,12 @@ run of another width than the last, which takes as long as half a step of a smal
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 
 from pipeline.events import Event, Prefill, Step
+
+Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]
 
 LEAD = 0.05  # seconds; no eye sees it
 
@@ -25,7 +28,7 @@ def race(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
     running = dict(lanes)
     clocks = dict.fromkeys(lanes, 0.0)
     name = ""
-    try:
+    with _closing(lanes):
         while running:
             behind = min(running, key=clocks.__getitem__)
             if name not in running or clocks[name] - clocks[behind] >= LEAD:
@@ -37,6 +40,20 @@ def race(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
             if isinstance(event, Prefill | Step):
                 clocks[name] += event.seconds
             yield name, event
+
+
+def one_by_one(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
+    """Runs each lane to its end, in their order: none is interrupted. Closes as `race` does."""
+    with _closing(lanes):
+        for name, lane in lanes.items():
+            for event in lane:
+                yield name, event
+
+
+@contextmanager
+def _closing(lanes: Mapping[str, Iterator[Event]]) -> Iterator[None]:
+    try:
+        yield
     finally:
         for lane in lanes.values():
             if isinstance(lane, Generator):

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
@@ -49,6 +50,15 @@ def answer(**wanted) -> Trace:
     for _ in run:
         pass
     return run.trace()
+
+
+def test_lanes_run_one_after_the_other_say_what_they_say_in_a_race():
+    wanted = {"instruction": "Why is the sky blue?", "max_new_tokens": 12}
+    run = dolly().start(Request(**wanted), "sequential")
+    lanes = [name for name, _ in groupby(update.lane for update in run)]
+    assert lanes == ["autoregressive", "speculative"]
+    assert run.trace().identical
+    assert run.trace().autoregressive.text == answer(**wanted).autoregressive.text
 
 
 @cache

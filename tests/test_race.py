@@ -1,9 +1,11 @@
 """The fair clock: no lane gets far ahead, and none pays for another."""
 
-from itertools import pairwise
+from itertools import groupby, pairwise
+
+import pytest
 
 from pipeline.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.race import LEAD, race
+from pipeline.race import LEAD, one_by_one, race
 
 
 def lane(prefill, costs, log=None, name=""):
@@ -40,9 +42,15 @@ def test_lanes_take_turns_that_are_longer_than_a_step():
     assert 4 < changes < 20
 
 
-def test_every_event_of_every_lane_arrives_in_its_order():
+def test_one_by_one_ends_a_lane_before_it_begins_the_next():
+    lanes = one_by_one({"slow": lane(1, [5] * 9), "fast": lane(2, [1] * 40)})
+    assert [name for name, _ in groupby(name for name, _ in lanes)] == ["slow", "fast"]
+
+
+@pytest.mark.parametrize("schedule", [race, one_by_one])
+def test_every_event_of_every_lane_arrives_in_its_order(schedule):
     expected = list(lane(1, [1, 2, 3]))
-    events = list(race({"a": lane(1, [1, 2, 3]), "b": lane(1, [1, 2, 3])}))
+    events = list(schedule({"a": lane(1, [1, 2, 3]), "b": lane(1, [1, 2, 3])}))
     for name in "ab":
         assert [event for lane_name, event in events if lane_name == name] == expected
 
@@ -56,9 +64,10 @@ def test_a_drafted_event_is_followed_by_its_own_step():
             assert isinstance(next_event, Step)
 
 
-def test_closing_the_race_closes_the_lanes():
+@pytest.mark.parametrize("schedule", [race, one_by_one])
+def test_closing_the_race_closes_the_lanes(schedule):
     log = []
-    racing = race({"a": lane(0, [1] * 5, log, "a"), "b": lane(0, [1] * 5, log, "b")})
+    racing = schedule({"a": lane(0, [1] * 5, log, "a"), "b": lane(0, [1] * 5, log, "b")})
     for _ in range(4):
         next(racing)
     racing.close()
