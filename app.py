@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair
+from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from pipeline.dolly import Dolly
 
+_PATIENCE = 2.0  # seconds that a run under way has to end in when the server is stopped
+_FAREWELL = 0.5  # and its visitor's browser, to hear of it
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves the page until it is interrupted; returns the exit status."""
+    """Serves the page until it is interrupted or terminated; returns the exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl+C does
     args = _parser().parse_args(argv)
     try:
         _serve(find_pair(args.pair), args)
@@ -31,36 +39,94 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _serve(pair: Pair, args: argparse.Namespace) -> None:
     """The page opens at once; the models load meanwhile."""
     from ui.page import build, serve
+    from ui.turn import Turn
 
-    with ThreadPoolExecutor(1, thread_name_prefix="load") as pool:
-        loading = pool.submit(_load, args.pair)
-        page = build(pair, loading)
-        serve(page, args.host, args.port, args.share)
+    loading, turn = _loading(args.pair), Turn()
+    page = build(pair, loading, turn, args.max_new_tokens, args.queue_size)
+    try:
+        serve(page, args.host, args.port, args.share, args.mcp)
+        loading.result()
+        threading.Event().wait()
+    finally:
+        turn.close(_PATIENCE)
+        threading.Event().wait(_FAREWELL)
+        page.close(verbose=False)
+
+
+def _loading(pair: str) -> Future[Dolly]:
+    """The models, loaded by a thread that no one has to wait for in order to leave."""
+    loading: Future[Dolly] = Future()
+
+    def load() -> None:
+        from pipeline.dolly import Dolly
+
         try:
-            loading.result()
-            page.block_thread()
-        finally:
-            page.close(verbose=False)
+            loading.set_result(Dolly(pair))
+        except BaseException as error:
+            loading.set_exception(error)
 
-
-def _load(name: str) -> Dolly:
-    from pipeline.dolly import Dolly
-
-    return Dolly(name)
+    threading.Thread(target=load, name="load", daemon=True).start()
+    return loading
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="app.py", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="app.py",
+        description=__doc__,
+        epilog="A flag's default is that of DOLLY_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, "
+        "DOLLY_MAX_NEW_TOKENS or DOLLY_MCP in the environment, where that is set.",
+    )
     parser.add_argument(
         "--pair",
-        default=DEFAULT_PAIR,
+        default=_environment("PAIR", DEFAULT_PAIR),
         metavar="NAME|FOLDER",
         help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ (default: %(default)s)",
     )
-    parser.add_argument("--host", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, help="port to listen on (default: the first free one)")
+    parser.add_argument(
+        "--host",
+        default=_environment("HOST"),
+        help="address to listen on (default: this machine only)",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=_environment("PORT"),
+        help="port to listen on (default: the first free one)",
+    )
+    parser.add_argument(
+        "--queue-size",
+        type=_count,
+        default=_environment("QUEUE_SIZE", "16"),
+        metavar="N",
+        help="visitors that may wait for their turn (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=_count,
+        default=_environment("MAX_NEW_TOKENS", "512"),
+        metavar="N",
+        help=f"the most that the page lets one ask for, up to {MAX_NEW_TOKENS:,} "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        default=bool(_environment("MCP")),
+        help='also serve the API as MCP tools; needs pip install "gradio[mcp]"',
+    )
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
     return parser
+
+
+def _environment(name: str, default: str | None = None) -> str | None:
+    return os.environ.get(f"DOLLY_{name}") or default
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= MAX_NEW_TOKENS:
+        raise argparse.ArgumentTypeError(f"{number} is not from 1 to {MAX_NEW_TOKENS:,}")
+    return number
 
 
 if __name__ == "__main__":

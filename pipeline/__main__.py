@@ -10,12 +10,13 @@ from typing import get_args
 
 from pipeline.choice import add_arguments, chosen, listing
 from pipeline.convert import show
-from pipeline.dolly import Dolly, Mode
+from pipeline.dolly import Dolly
 from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
 from pipeline.events import Origin
 from pipeline.kv_cache import KVCacheKind, KVPrecision
 from pipeline.progress import Progress
+from pipeline.race import Mode
 from pipeline.request import Request
 from pipeline.store import Store
 from pipeline.trace import SPECULATIVE, Lane, Token, Trace

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pipeline.compiled import CompiledPair
 from pipeline.decoding import Autoregressive, Speculative
@@ -25,15 +25,13 @@ from pipeline.kv_cache.paged import CannotPageError
 from pipeline.openvino_lm import OVModel, check_device, weight_bytes
 from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.progress import in_bytes
-from pipeline.race import Schedule, one_by_one, race
+from pipeline.race import Mode, Schedule, one_by_one, race
 from pipeline.request import Request
 from pipeline.store import Store
 from pipeline.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
 
 _CANDIDATES = 5  # of each model at each place, in a trace
-
-Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # sequential: one by one
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,17 @@ class Pair:
         )
 
 
-_MINI_CHIPS = (
-    Chip("Why is the sky blue?", "Why is the sky blue?"),
+_HOT = {"temperature": 1.5, "draft_length": 8}
+_MINI_CHIPS = (  # what is said of speculation was measured: 2.7, 1.0 and 0.5 times, on two cores
+    Chip("Wins: why is the sky blue?", "Why is the sky blue?"),
+    Chip(
+        "Breaks even: little to copy",
+        "Why is the sky blue?",
+        settings={"drafter": "lookup", "draft_length": "auto"},
+    ),
+    Chip("Loses: hot, eight drafts", "Write a short poem about spring", settings=_HOT),
     Chip("A poem about spring", "Write a short poem about spring"),
     Chip("Five hobbies to try", "Give me a bulleted list of 5 hobbies I should try."),
-    Chip("What is a dam?", "What is a dam?"),
     Chip("How many planets?", "How many planets are there?"),
     Chip("Not among its lessons", "What should I pack for a weekend in the mountains?"),
 )
@@ -112,6 +118,7 @@ _CHIPS = (
         "The Forth Bridge is a cantilever railway bridge in Scotland. It was opened on 4 March "
         "1890 and has a total length of 2,467 metres.",
     ),
+    Chip("Hot, eight drafts", "Write a short story about a dog who finds a map.", settings=_HOT),
 )
 _DOLLY = {
     size: Model(f"databricks/dolly-v2-{size}", parameters=parameters, licence="MIT")

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal
 
 from pipeline.events import Event, Prefill, Step
 
+Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # which lanes, and how
 Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]
 
 LEAD = 0.05  # seconds; no eye sees it

@@ -11,6 +11,7 @@ from pipeline.draft_length import Fixed
 from pipeline.drafters import ModelDrafter
 from pipeline.events import Event, Step
 from pipeline.pairs import Chip, Model, Pair
+from pipeline.race import Mode, one_by_one, race
 from pipeline.request import Request
 from pipeline.trace import LaneRecorder, Trace
 from tests.fakes import FakeLM
@@ -55,7 +56,7 @@ class FakeDolly:
     def describe(self) -> dict[str, object]:
         return {"name": "fake", "target": {"weights": "INT8"}, "draft": None}
 
-    def start(self, request: Request) -> Run:
+    def start(self, request: Request, mode: Mode = "race") -> Run:
         target = FakeLM(len(self.texts), seed=0)
         draft = FakeLM(len(self.texts), seed=1, like=target, likeness=0.8)
         drafter = ModelDrafter(draft, target.vocab_size, self.end_ids)
@@ -66,7 +67,9 @@ class FakeDolly:
         lanes = {
             name: self._paused(lane.generate(PROMPT, request.sampling, request.max_new_tokens))
             for name, lane in (("autoregressive", autoregressive), ("speculative", speculative))
+            if mode in ("race", "sequential", name)
         }
+        schedule = one_by_one if mode == "sequential" else race
         about = {
             "created": "2026-01-01T00:00:00+00:00",
             "environment": {},
@@ -75,7 +78,7 @@ class FakeDolly:
             "prompt_tokens": PROMPT,
         }
         self.started.append(
-            Run(lanes, {name: LaneRecorder(self, self.piece) for name in lanes}, about)
+            Run(lanes, {name: LaneRecorder(self, self.piece) for name in lanes}, about, schedule)
         )
         return self.started[-1]
 

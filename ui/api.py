@@ -3,9 +3,9 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -13,27 +13,29 @@ import gradio as gr
 
 from pipeline.errors import UserError
 from pipeline.pairs import Pair
+from pipeline.race import Mode
 from pipeline.request import Request
 from ui.session import run_failed
 from ui.stream import Stream
+from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly, Update
+    from pipeline.dolly import Dolly, Run, Update
 
 CONCURRENCY_ID = "model"  # shared by all that runs the models: one at a time
 
 
-def add(pair: Pair, loading: "Future[Dolly]", turn: AbstractContextManager[object]) -> None:
+def add(pair: Pair, loading: "Future[Dolly]", turn: Turn) -> None:
     """Adds the three endpoints to the page being built."""
 
     def race(*values: Any) -> Iterator[str]:
         """Races both decoders; streams JSON, {"updates": [...]}, and at last {"trace": {...}}.
 
-        The parameters are those of `pipeline.request.Request`. It is text because Gradio sends
-        the difference to the value before, and gets that wrong for lists within lists.
+        The parameters are those of `pipeline.request.Request`, and `mode`. It is text because
+        Gradio sends the difference to the value before, and gets that wrong for lists within lists.
         """
         with _one_line_errors():
-            run = loading.result().start(Request(*values))
+            run = _start(loading.result(), values)
             stream = Stream(run, turn)
             for _ in stream.beats():
                 if updates := stream.take():
@@ -45,13 +47,15 @@ def add(pair: Pair, loading: "Future[Dolly]", turn: AbstractContextManager[objec
     def trace(*values: Any) -> dict[str, Any]:
         """Races both decoders and returns the trace.
 
-        The parameters are those of `pipeline.request.Request`.
+        The parameters are those of `pipeline.request.Request`, and `mode`: "race", "sequential",
+        "autoregressive" or "speculative".
         """
         with _one_line_errors():
-            run = loading.result().start(Request(*values))
+            run = _start(loading.result(), values)
             with turn:
                 for _ in run:
-                    pass
+                    if turn.closed:
+                        run.cancel()
             return run.trace().to_dict()
 
     def status() -> dict[str, Any]:
@@ -62,7 +66,7 @@ def add(pair: Pair, loading: "Future[Dolly]", turn: AbstractContextManager[objec
 
     for function in (race, trace):
         gr.api(
-            _with_parameters_of(Request, function),
+            _with_parameters(function),
             api_name=function.__name__,
             concurrency_limit=1,
             concurrency_id=CONCURRENCY_ID,
@@ -70,12 +74,20 @@ def add(pair: Pair, loading: "Future[Dolly]", turn: AbstractContextManager[objec
     gr.api(status, api_name="status", concurrency_limit=None)
 
 
-def _with_parameters_of(cls: type[Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets `function`, which takes `*values`, tell Gradio the parameters that `cls` is made of."""
-    hints = {**get_type_hints(cls), "return": inspect.signature(function).return_annotation}
-    signature = inspect.signature(cls).replace(return_annotation=hints["return"])
+def _start(dolly: "Dolly", values: Sequence[Any]) -> "Run":
+    """The run of a request's fields, in their order, with the mode after them."""
+    *fields, mode = values
+    return dolly.start(Request(*fields), mode)
+
+
+def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Tells Gradio what `*values` are: a request's fields, and a mode."""
+    returned = inspect.signature(function).return_annotation
+    mode = inspect.Parameter("mode", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="race")
+    parameters = [*inspect.signature(Request).parameters.values(), mode]
+    signature = inspect.Signature(parameters, return_annotation=returned)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__annotations__ = hints
+    function.__annotations__ = {**get_type_hints(Request), "mode": Mode, "return": returned}
     return function
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import gradio as gr
 
-from pipeline.pairs import Pair
-from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.errors import UserError
+from pipeline.pairs import Chip, Pair
+from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
+from ui import link
+from ui.live import encode
 
+_MODES = [
+    ("race: both at once", "race"),
+    ("one after the other", "sequential"),
+    ("autoregressive only", "autoregressive"),
+    ("speculative only", "speculative"),
+]
+_RUN = {"race": "Run both", "sequential": "Run both"}  # else "Run"
 _DRAFTERS = [
     ("the draft model", "model"),
     ("lookup: copies what the text said before", "lookup"),
@@ -21,17 +32,30 @@ _KV_CACHES = [
     ("stateful, rejected slots masked", "stateful-masked"),
     ("uncached: the whole text in every run", "uncached"),
 ]
-_KV_PRECISIONS = [("what is lossless", None), "f32", "f16", "u8"]
-_DEFAULT = {field.name: field.default for field in fields(Request)}
+_KV_PRECISIONS = [("what is lossless", ""), "f32", "f16", "u8"]
+_TEMPERATURES = (0, 2)
+_TOP_PS = (0.01, 1)
 
 
 class Controls:
-    """Draws the form where it is made. `inputs` are in the order of `Request`'s fields."""
+    """Draws the form where it is made.
 
-    def __init__(self, pair: Pair) -> None:
+    `inputs` are `mode`, a lone word, and then the fields of `Request` in their order.
+
+    Args:
+        pair: what is asked.
+        max_new_tokens: the most that this page allows.
+    """
+
+    def __init__(self, pair: Pair, max_new_tokens: int) -> None:
+        self.limits: Mapping[str, tuple[float, float]] = {
+            "temperature": _TEMPERATURES,
+            "top_p": _TOP_PS,
+            "max_new_tokens": (1, max_new_tokens),
+        }
         with gr.Column(elem_id="ask"):
             with gr.Row(elem_id="prompt"):
-                self.instruction = gr.Textbox(
+                instruction = gr.Textbox(
                     pair.chips[0].instruction if pair.chips else "",
                     label="Instruction",
                     placeholder="What should Dolly do?",
@@ -45,71 +69,133 @@ class Controls:
             with gr.Row(elem_id="chips"):
                 chips = [gr.Button(chip.label, size="sm", min_width=0) for chip in pair.chips]
             with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):
-                self.context = gr.Textbox(
+                context = gr.Textbox(
                     show_label=False, label="Context", lines=4, max_lines=12, container=False
                 )
             with gr.Accordion("Settings", open=False, elem_id="settings"):
-                settings = _settings()
+                settings, copy = _settings(pair, max_new_tokens)
+        self.fields = {"instruction": instruction, "context": context, **settings}
+        self.inputs = [self.fields[name] for name in ("mode", *_names())]
         for button, chip in zip(chips, pair.chips, strict=True):
             button.click(
-                lambda chip=chip: (chip.instruction, chip.context),
-                outputs=[self.instruction, self.context],
+                lambda chip=chip: self.filled(_of_chip(chip)),
+                outputs=self.inputs,
                 queue=False,
                 show_progress="hidden",
                 api_visibility="private",
             )
-        self.inputs = [self.instruction, self.context, *(settings[name] for name in _settable())]
+        self.fields["mode"].change(
+            None,
+            inputs=[self.fields["mode"]],
+            outputs=[self.run],
+            js=f"(mode) => ({encode(_RUN)})[mode] ?? 'Run'",
+            api_visibility="private",
+        )
+        copy.click(
+            None,
+            inputs=list(self.fields.values()),
+            js=f"(...values) => window.copyLink({encode(link.DEFAULTS)}, "
+            f"{encode(list(self.fields))}, values)",
+            api_visibility="private",
+        )
+
+    def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
+        """The updates that show `values`, by the names of `fields`."""
+        return {self.fields[name]: value for name, value in values.items()}
+
+    def request(self, *values: Any) -> Request:
+        """The request that the form holds, its values in the order of `Request`'s fields.
+
+        Raises:
+            UserError: a value is outside its range.
+        """
+        instruction, context, *settings = values
+        named = dict(zip(_names()[2:], map(_meant, settings), strict=True))
+        request = Request(instruction or "", context or "", **named)
+        _, most = self.limits["max_new_tokens"]
+        if request.max_new_tokens > most:
+            remedy = f"choose a whole number from 1 to {most:g}"
+            raise UserError("new tokens", request.max_new_tokens, remedy)
+        return request
 
 
-def to_request(*values: Any) -> Request:
-    """The request that a form holds, its values in the order of `Controls.inputs`.
-
-    Raises:
-        UserError: a value is outside its range.
-    """
-    instruction, context, *settings = values
-    named = dict(zip(_settable(), map(_number, settings), strict=True))
-    return Request(instruction or "", context or "", **named)
+def _names() -> list[str]:
+    return [field.name for field in fields(Request)]
 
 
-def _settable() -> list[str]:
-    return [field.name for field in fields(Request)][2:]
+def _of_chip(chip: Chip) -> dict[str, Any]:
+    """The whole form: what one chip sets, the next one sets back."""
+    asked = {"instruction": chip.instruction, "context": chip.context, **chip.settings}
+    return link.DEFAULTS | asked
 
 
-def _number(value: Any) -> Any:
-    """Sliders give 4.0 where they mean 4."""
+def _meant(value: Any) -> Any:
+    """Sliders give 4.0 where they mean 4, and menus an empty word where they mean None."""
+    if value == "":
+        return None
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _settings() -> dict[str, Any]:
+def _settings(pair: Pair, max_new_tokens: int) -> tuple[dict[str, Any], gr.Button]:
+    """The settings by name, and the button that copies a link to them."""
+    default = link.DEFAULTS
     with gr.Row():
+        gr.Textbox(pair.title, label="Pair", interactive=False, min_width=150)
+        drafter = gr.Dropdown(_DRAFTERS, value=default["drafter"], label="Drafter", min_width=150)
         draft_length = gr.Dropdown(
             [("auto: what pays", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
-            value=_DEFAULT["draft_length"],
+            value=default["draft_length"],
             label="Draft length K",
-            info="tokens drafted per target run",
+            min_width=150,
         )
+        mode = gr.Dropdown(_MODES, value=default["mode"], label="Schedule", min_width=150)
+    with gr.Row():
         temperature = gr.Slider(
-            0, 2, _DEFAULT["temperature"], step=0.05, label="Temperature", info="0 is greedy"
+            *_TEMPERATURES,
+            default["temperature"],
+            step=0.05,
+            label="Temperature",
+            info="0 is greedy",
+            min_width=200,
         )
         top_p = gr.Slider(
-            0.05, 1, _DEFAULT["top_p"], step=0.05, label="Top-p", info="1 keeps every token"
-        )
-    with gr.Row():
-        max_new_tokens = gr.Number(
-            _DEFAULT["max_new_tokens"], label="New tokens", precision=0, min_width=120
+            *_TOP_PS,
+            default["top_p"],
+            step=0.01,
+            label="Top-p",
+            info="1 keeps every token",
+            min_width=200,
         )
         top_k = gr.Number(
-            _DEFAULT["top_k"], label="Top-k (0 keeps all)", precision=0, min_width=120
+            default["top_k"], label="Top-k", info="0 keeps all", precision=0, min_width=110
         )
-        seed = gr.Number(_DEFAULT["seed"], label="Seed", precision=0, min_width=120)
-        drafter = gr.Dropdown(_DRAFTERS, value=_DEFAULT["drafter"], label="Drafter")
-        kv_cache = gr.Dropdown(_KV_CACHES, value=_DEFAULT["kv_cache"], label="KV cache")
+        with gr.Row(elem_id="seed"):
+            seed = gr.Number(
+                default["seed"], label="Seed", info="when sampling", precision=0, min_width=110
+            )
+            dice = gr.Button("Draw a seed", elem_id="dice", min_width=0)
+    with gr.Row():
+        tokens = gr.Number(
+            default["max_new_tokens"],
+            label="New tokens",
+            info=f"at most {max_new_tokens}",
+            precision=0,
+            min_width=110,
+        )
+        kv_cache = gr.Dropdown(_KV_CACHES, value=default["kv_cache"], label="KV cache")
         kv_precision = gr.Dropdown(
-            _KV_PRECISIONS, value=_DEFAULT["kv_precision"], label="KV precision"
+            _KV_PRECISIONS, value=default["kv_precision"], label="KV precision"
         )
-    return {
-        "max_new_tokens": max_new_tokens,
+        copy = gr.Button("Copy link", elem_id="copy-link", min_width=110)
+    dice.click(
+        None,
+        outputs=[seed],
+        js=f"() => Math.floor(Math.random() * {MAX_SEED + 1})",
+        api_visibility="private",
+    )
+    settings = {
+        "mode": mode,
+        "max_new_tokens": tokens,
         "temperature": temperature,
         "top_p": top_p,
         "top_k": top_k,
@@ -119,3 +205,4 @@ def _settings() -> dict[str, Any]:
         "drafter": drafter,
         "kv_precision": kv_precision,
     }
+    return settings, copy

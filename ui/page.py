@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from pipeline.errors import UserError
 from pipeline.pairs import Pair
-from ui import api
-from ui.controls import Controls, to_request
+from ui import api, link
+from ui.controls import Controls
 from ui.header import header_fields
 from ui.live import ASSETS, fields, live
 from ui.session import Session, View, run_failed
 from ui.theme import THEME
+from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
+    from pipeline.race import Mode
 
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
-_QUEUED = 16  # visitors waiting for their turn; more are told to come back
+_CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
 _LOADING_PERIOD = 0.5  # seconds between looks at whether the models are there
 _PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 
 
-def build(pair: Pair, loading: Future[Dolly]) -> gr.Blocks:
-    """The page of `pair`, whose models may still be loading."""
-    turn = threading.Lock()  # one run at a time, whoever asks: that is what makes its times true
+def build(
+    pair: Pair,
+    loading: Future[Dolly],
+    turn: Turn | None = None,
+    max_new_tokens: int = 512,
+    queue_size: int = 16,
+) -> gr.Blocks:
+    """The page.
 
+    Args:
+        pair: what it is of.
+        loading: its models, which may still be loading.
+        turn: closing it ends the run under way.
+        max_new_tokens: the most that a visitor may ask for.
+        queue_size: visitors waiting for their turn; more are told to come back.
+    """
+    turn = turn or Turn()
     with gr.Blocks(
         title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
         session = gr.State(Session(), time_to_live=3600, delete_callback=Session.close)
         header = live("header", "fields", header_fields(pair, loading))
-        controls = Controls(pair)
+        controls = Controls(pair, max_new_tokens)
         notice = live("notice", "fields", fields())
         verdict = live("verdict", "fields", fields(state="idle", pair=pair.title, note=pair.note))
         lanes = live("lanes", "lanes")
@@ -67,12 +82,18 @@ def build(pair: Pair, loading: Future[Dolly]) -> gr.Blocks:
             yield from _wait(loading)
             yield {header: header_fields(pair, loading)}
 
-        def answer(session: Session, *form: Any) -> Iterator[Updates]:
+        def linked(request: gr.Request) -> Updates:
+            asked, line = link.read(request.query_params, controls.limits)
+            return {**controls.filled(asked), notice: fields(line=line)}
+
+        def answer(session: Session, mode: Mode, *form: Any) -> Iterator[Updates]:
             try:
-                request = to_request(*form)
+                request = controls.request(*form)
                 yield from _wait(loading)
-                for view in session.race(loading.result(), request, turn):
+                for view in session.race(loading.result(), request, turn, mode):
                     yield shown(view)
+                if turn.closed:
+                    yield {notice: fields(line=_CLOSING)}
             except UserError as error:
                 yield {notice: fields(line=str(error))}
             except Exception as error:
@@ -108,26 +129,41 @@ def build(pair: Pair, loading: Future[Dolly]) -> gr.Blocks:
             show_progress="hidden",
             api_visibility="private",
         )
+        page.load(
+            linked,
+            outputs=[notice, *controls.inputs],
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+        )
         api.add(pair, loading, turn)
-    page.queue(max_size=_QUEUED)
+    page.queue(max_size=queue_size)
     return page
 
 
 def serve(
-    page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False
+    page: gr.Blocks,
+    host: str | None = None,
+    port: int | None = None,
+    share: bool = False,
+    mcp: bool = False,
 ) -> str:
     """Opens the page in threads of its own; returns its address.
 
     Raises:
-        UserError: the port is taken.
+        UserError: the port is taken, or `mcp` is asked for and not installed.
     """
+    if mcp and find_spec("mcp") is None:
+        remedy = f'pip install "gradio[mcp]=={gr.__version__}"'
+        raise UserError("mcp", "not installed", remedy)
     try:
         _, url, _ = page.launch(
             server_name=host,
             server_port=port,
             share=share,
+            mcp_server=mcp,
             theme=THEME,
-            css_paths=ASSETS / "page.css",
+            css_paths=sorted(ASSETS.glob("*.css")),
             js=(ASSETS / "page.js").read_text(encoding="utf-8"),
             allowed_paths=[str(_PLOTLY)],
             ssr_mode=False,

@@ -6,7 +6,6 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -17,10 +16,12 @@ from ui.header import Status
 from ui.stream import Stream
 from ui.timings import timings
 from ui.transcript import Transcript
+from ui.turn import Turn
 from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly, Run
+    from pipeline.race import Mode
     from pipeline.request import Request
 
 _SLOW_PERIOD = 1.0  # seconds between two drawings of the plot
@@ -45,16 +46,16 @@ class Session:
         self._show: _Show | None = None
 
     def race(
-        self, dolly: Dolly, request: Request, turn: AbstractContextManager[object]
+        self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
     ) -> Iterator[View]:
-        """Runs both decoders, and tells what changed ten times a second.
+        """Runs the lanes of `mode`, and tells what changed ten times a second.
 
         Closing it cancels the run; `stopped` then tells what was left to say.
 
         Raises:
             UserError: the prompt does not fit.
         """
-        show = _Show(dolly, request, turn)
+        show = _Show(dolly, request, turn, mode)
         self.close()
         self._show = show
         yield show.begin()
@@ -82,10 +83,8 @@ class _Show:
     The lock is for Stop: its handler may come while the race's own is still at work.
     """
 
-    def __init__(
-        self, dolly: Dolly, request: Request, turn: AbstractContextManager[object]
-    ) -> None:
-        self._run: Run = dolly.start(request)
+    def __init__(self, dolly: Dolly, request: Request, turn: Turn, mode: Mode) -> None:
+        self._run: Run = dolly.start(request, mode)
         self._request = request
         self._transcript = Transcript(
             uuid.uuid4().hex,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
+
+from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Run, Update
@@ -21,9 +22,10 @@ class Stream:
     Args:
         run: what to iterate.
         turn: held while the models work, so that a run being cancelled never overlaps the next.
+            When it closes, the run is cancelled.
     """
 
-    def __init__(self, run: Run, turn: AbstractContextManager[object]) -> None:
+    def __init__(self, run: Run, turn: Turn) -> None:
         self.failure: Exception | None = None
         self._run, self._turn = run, turn
         self._updates: SimpleQueue[Update] = SimpleQueue()
@@ -58,6 +60,8 @@ class Stream:
             try:
                 for update in self._run:
                     self._updates.put(update)
+                    if self._turn.closed:
+                        self._run.cancel()
             except Exception as error:
                 logging.getLogger(__name__).exception("A run failed")
                 self.failure = error

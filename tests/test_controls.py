@@ -1,0 +1,170 @@
+"""The form and its link: what it asks for, and what a link may put into it."""
+
+from dataclasses import fields
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.pairs import PAIRS
+from pipeline.request import Request
+from tests.fake_dolly import FakeDolly
+from tests.test_page import PLAIN, opened, run, served, wait_for_end
+from ui import link
+
+LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
+HOSTILE = (
+    "<img src=x onerror='window.hacked=1'>${window.hacked=2}{{window.hacked}}\u202e \U0001f415"
+)
+
+
+@pytest.fixture(scope="module")
+def dolly():
+    return FakeDolly(PLAIN)
+
+
+@pytest.fixture(scope="module")
+def url(dolly):
+    with served(dolly) as url:
+        yield url
+
+
+@pytest.fixture
+def page(browser, url):
+    with opened(browser, url) as page:
+        page.get_by_text("Settings").click()
+        yield page
+
+
+def choose(page, label, option):
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option).first.click()
+
+
+def test_every_field_of_a_request_and_the_mode_is_in_a_link():
+    assert list(link.DEFAULTS) == [*(field.name for field in fields(Request)), "mode"]
+
+
+@pytest.mark.parametrize("chip", [chip for pair in PAIRS.values() for chip in pair.chips])
+def test_a_chip_asks_for_what_the_form_can_hold(chip):
+    form = {"instruction": chip.instruction, "context": chip.context, **chip.settings}
+    told = {name: str(value) for name, value in form.items()}
+    assert link.read(told, LIMITS) == (form, "")
+
+
+@given(st.dictionaries(st.sampled_from([*link.DEFAULTS, "__theme", "utm"]), st.text()))
+def test_whatever_a_link_says_the_form_can_hold_what_is_taken_from_it(query):
+    asked, line = link.read(query, LIMITS)
+    assert asked.keys() <= link.DEFAULTS.keys() & query.keys()
+    assert bool(line) == (asked.keys() != link.DEFAULTS.keys() & query.keys())
+    assert "\n" not in line
+    for name, (low, high) in LIMITS.items():
+        assert low <= asked.get(name, high) <= high
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", "513"),
+        ("temperature", "nan"),
+        ("temperature", "2.1"),
+        ("top_p", "1e999"),
+        ("seed", "9" * 5000),
+        ("draft_length", "many"),
+        ("mode", HOSTILE),
+        ("kv_precision", "None"),
+        ("instruction", "a\0b"),
+    ],
+)
+def test_what_is_not_possible_is_left_out_and_said(name, value):
+    asked, line = link.read({name: value, "top_k": "7"}, LIMITS)
+    assert asked == {"top_k": 7}
+    assert line.startswith(f"link: “{name}=")
+
+
+def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    started = len(dolly.started)
+    page.get_by_label("Instruction").fill(HOSTILE)
+    page.get_by_label("number input for Temperature").fill("0.7")
+    page.get_by_label("Seed", exact=True).fill("5")
+    choose(page, "Draft length K", "6")
+    choose(page, "Schedule", "one after the other")
+    choose(page, "KV precision", "u8")
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Link copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert dict(parse_qsl(urlsplit(copied).query)) == {
+        "instruction": HOSTILE,
+        "temperature": "0.7",
+        "seed": "5",
+        "draft_length": "6",
+        "mode": "sequential",
+        "kv_precision": "u8",
+    }
+    with opened(browser, copied) as other:
+        other.wait_for_function(
+            "text => document.querySelector('#instruction textarea').value === text", arg=HOSTILE
+        )
+        other.get_by_text("Settings").click()
+        assert other.get_by_label("number input for Temperature").input_value() == "0.7"
+        assert other.get_by_label("Seed", exact=True).input_value() == "5"
+        assert other.get_by_label("Draft length K", exact=True).input_value() == "6"
+        assert len(dolly.started) == started
+        assert other.evaluate("window.hacked") is None
+        run(other)
+        wait_for_end(other)
+    made = dolly.last_trace()
+    assert (made.request["seed"], made.request["kv_precision"]) == (5, "u8")
+
+
+def test_a_hostile_link_is_one_line_and_the_form_keeps_its_own(browser, url):
+    bad = urlencode({name: HOSTILE for name in link.DEFAULTS if name != "context"})
+    with opened(browser, f"{url}?{bad}") as page:
+        page.get_by_test_id("notice").filter(has_text="link: “").wait_for()
+        assert page.get_by_label("Instruction").input_value() == HOSTILE
+        assert page.evaluate("window.hacked") is None
+        run(page)
+        wait_for_end(page)
+
+
+def test_the_dice_draws_a_seed(page):
+    seed = page.get_by_label("Seed", exact=True)
+    drawn = set()
+    for _ in range(3):
+        before = seed.input_value()
+        page.get_by_role("button", name="Draw a seed").click()
+        page.wait_for_function(
+            "before => document.querySelector('#seed input').value !== before", arg=before
+        )
+        drawn.add(int(seed.input_value()))
+    assert len(drawn) == 3
+    assert all(0 <= value < 2**32 for value in drawn)
+
+
+def test_more_new_tokens_than_the_page_allows_are_one_line(page):
+    page.get_by_label("New tokens", exact=True).fill("513")
+    page.get_by_test_id("run").click()
+    page.get_by_test_id("notice").filter(has_text="from 1 to 512").wait_for()
+
+
+def test_one_after_the_other_ends_a_lane_before_it_begins_the_next(page, dolly):
+    choose(page, "Schedule", "one after the other")
+    dolly.pause = 0.01
+    run(page)
+    page.locator("[data-testid=pane-speculative] .tok").first.wait_for()
+    dolly.pause = 0.0
+    ended = "[data-testid=pane-autoregressive] .tok"
+    assert page.locator(ended).count() == 100
+    wait_for_end(page)
+
+
+@pytest.mark.parametrize("lane", ["autoregressive", "speculative"])
+def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
+    choose(page, "Schedule", f"{lane} only")
+    page.get_by_role("button", name="Run", exact=True).wait_for()
+    run(page)
+    page.locator(f"[data-testid=pane-{lane}][data-end=length]").wait_for()
+    assert page.get_by_test_id("notice").inner_text() == ""
+    assert list(dolly.last_trace().lanes) == [lane]
