@@ -11,6 +11,17 @@
     }
   });
 
+  // Gradio tells one's place in the queue beside a clock, which nobody wants read aloud.
+  const notice = document.getElementById("notice");
+  const place = notice.querySelector(".place");
+  new MutationObserver(() => {
+    const told = notice.querySelector(".progress-text")?.textContent.match(/queue: (\d+)\/(\d+)/);
+    const line = told
+      ? `Waiting: number ${told[1]} of ${told[2]} in line. One race runs at a time, so that its times are true.`
+      : "";
+    if (place.textContent !== line) place.textContent = line;
+  }).observe(notice, { childList: true, characterData: true, subtree: true });
+
   // A link to what the form holds: of each field that is not at its default, its value.
   window.copyLink = async (defaults, names, values) => {
     const link = new URL(location.pathname, location.origin);

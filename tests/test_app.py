@@ -1,17 +1,27 @@
-"""The command line, and what importing the application does."""
+"""The command line, what importing the application does, and how it is stopped."""
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from gradio_client import Client
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def python(*arguments):
+def python(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        env=os.environ | environment,
     )
 
 
@@ -19,6 +29,26 @@ def test_help_names_the_flags():
     done = python("app.py", "--help")
     assert done.returncode == 0
     assert all(flag in done.stdout for flag in ("--pair", "--host", "--port", "--share"))
+
+
+def test_the_environment_sets_what_the_flags_would():
+    done = python("app.py", "--help", DOLLY_PAIR="mine", DOLLY_QUEUE_SIZE="3")
+    assert "(default: mine)" in done.stdout
+    assert "(default: 3)" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["PORT", "QUEUE_SIZE", "MAX_NEW_TOKENS"])
+def test_a_bad_environment_is_said_and_status_2(name):
+    done = python("app.py", **{f"DOLLY_{name}": "many"})
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "'many'" in done.stderr
+
+
+def test_mcp_without_its_package_says_what_adds_it():
+    done = python("-c", "import sys; sys.modules['mcp'] = None; import app; app.main(['--mcp'])")
+    assert "pip install" in done.stderr
+    assert "gradio[mcp]" in done.stderr
 
 
 @pytest.mark.parametrize("pair", ["no-such-pair", "../../etc", "a\nb"])
@@ -57,3 +87,21 @@ def test_the_page_loads_neither_openvino_nor_torch():
 def test_importing_the_page_writes_nothing():
     python("-c", "import ui.page")
     assert not list((ROOT / "ui").glob("*.pyi"))
+
+
+def test_sigterm_ends_the_race_and_the_process_within_five_seconds():
+    app = subprocess.Popen(
+        [sys.executable, "app.py"], cwd=ROOT, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        line = next(line for line in app.stdout if "http" in line)
+        Thread(target=app.stdout.read, daemon=True).start()
+        with closing(Client(line.split()[-1], verbose=False)) as client:
+            asked = {"instruction": "Why?", "max_new_tokens": 400, "kv_cache": "uncached"}
+            job = client.submit(**asked, temperature=2, api_name="/race")
+            next(iter(job))
+            app.send_signal(signal.SIGTERM)
+            assert app.wait(timeout=5) == 0
+    finally:
+        app.kill()
+        app.wait()

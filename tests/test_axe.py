@@ -1,0 +1,85 @@
+"""Everybody: what axe-core finds, and a race with nothing but a keyboard."""
+
+from contextlib import closing
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.fake_dolly import FakeDolly
+from tests.test_page import PLAIN, opened, run, served, status_says, wait_for_end
+
+GRAVE = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def url():
+    with served(FakeDolly(PLAIN)) as url:
+        yield url
+
+
+def violations(page):
+    """What axe says that is grave, by rule, with the elements."""
+    found = Axe().run(page).response["violations"]
+    return {
+        rule["id"]: [node["html"][:160] for node in rule["nodes"]]
+        for rule in found
+        if rule["impact"] in GRAVE
+    }
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_before_and_after_a_race(browser, url, theme):
+    with closing(browser.new_context(color_scheme=theme)) as context:
+        page = context.new_page()
+        page.goto(url)
+        status_says(page, "Ready")
+        page.get_by_text("Settings").click()
+        page.get_by_label("Seed", exact=True).wait_for()
+        assert violations(page) == {}
+        run(page)
+        wait_for_end(page)
+        page.locator(".plot .bars").first.wait_for()
+        page.get_by_label("show rejected drafts").check()
+        assert violations(page) == {}
+
+
+def focused(page):
+    return page.evaluate(
+        """() => {
+            const at = document.activeElement;
+            const name = at.getAttribute("aria-label") || at.labels?.[0]?.textContent;
+            return (name || at.textContent || at.className).trim();
+        }"""
+    )
+
+
+def tab_to(page, name):
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if name in focused(page):
+            return
+    raise AssertionError(f"Tab does not reach {name}")
+
+
+def test_a_race_is_set_run_and_read_by_keyboard_alone(browser, url):
+    with opened(browser, url) as page:
+        tab_to(page, "Instruction")
+        page.keyboard.press("Control+a")
+        page.keyboard.type("Say it")
+        tab_to(page, "Settings")
+        page.keyboard.press("Enter")
+        page.get_by_label("Seed", exact=True).wait_for()
+        tab_to(page, "Draft length K")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        tab_to(page, "Draw a seed")
+        page.keyboard.press("Enter")
+        tab_to(page, "KV precision")
+        tab_to(page, "Copy link")
+        page.keyboard.press("Control+Enter")
+        wait_for_end(page)
+        tab_to(page, "Speculative answer")
+        page.keyboard.press("ArrowRight")
+        assert page.locator(".token-card").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.locator(".token-card").is_visible()

@@ -1,0 +1,173 @@
+"""Several visitors at once, visitors who leave, and a server that does."""
+
+from concurrent.futures import Future
+from contextlib import closing
+from time import monotonic, sleep
+
+import pytest
+from gradio_client import Client
+
+from pipeline.errors import UserError
+from pipeline.events import FinishReason
+from tests.fake_dolly import PAIR, FakeDolly
+from tests.test_page import (
+    PLAIN,
+    count,
+    opened,
+    run,
+    served,
+    shown,
+    status_says,
+    wait_for_end,
+)
+from ui.page import build, serve
+from ui.turn import Turn
+
+CANCELLED = "[data-testid=pane-autoregressive][data-end=cancelled]"
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeDolly(PLAIN)
+
+
+@pytest.fixture(scope="module")
+def url(fake):
+    with served(fake) as url:
+        yield url
+
+
+@pytest.fixture
+def dolly(fake):
+    yield fake
+    fake.pause = 0.0
+
+
+def begun(page, tokens=3):
+    page.locator("[data-testid=pane-autoregressive] .tok").nth(tokens).wait_for()
+
+
+def wait_for_cancel(run, seconds):
+    deadline = monotonic() + seconds
+    while run.trace().autoregressive.finish is None and monotonic() < deadline:
+        sleep(0.01)
+    assert run.trace().autoregressive.finish is FinishReason.CANCELLED
+
+
+def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
+    dolly.pause = 0.05
+    with opened(browser, url) as first, opened(browser, url) as second:
+        run(first, "The first asks")
+        begun(first)
+        started = len(dolly.started)
+        run(second, "The second asks")
+        second.get_by_text("number 1 of 1 in line").wait_for()
+        assert len(dolly.started) == started
+        assert count(second, "autoregressive") == 0
+        assert "The first" not in second.content()
+        dolly.pause = 0.0
+        wait_for_end(first)
+        wait_for_end(second)
+        requests = [run.trace().request["instruction"] for run in dolly.started[-2:]]
+        assert requests == ["The first asks", "The second asks"]
+        assert not second.get_by_test_id("place").is_visible()
+        assert "The second" not in first.content()
+
+
+def test_a_closed_tab_stops_its_run_within_a_step_and_two_seconds(browser, url, dolly):
+    dolly.pause = 0.05
+    with opened(browser, url) as page:
+        run(page)
+        begun(page)
+    wait_for_cancel(dolly.started[-1], 2 + dolly.pause)
+
+
+def test_a_reload_stops_the_run_and_the_next_one_works(browser, url, dolly):
+    dolly.pause = 0.05
+    with closing(browser.new_context()) as context:  # Gradio complains of its lost stream
+        page = context.new_page()
+        page.goto(url)
+        status_says(page, "Ready")
+        run(page)
+        begun(page)
+        page.reload()
+        wait_for_cancel(dolly.started[-1], 2 + dolly.pause)
+        page.get_by_test_id("run").wait_for()
+        dolly.pause = 0.0
+        run(page)
+        wait_for_end(page)
+
+
+def test_stop_ends_within_a_step_and_a_second_and_what_was_made_stays(browser, url, dolly):
+    dolly.pause = 0.05
+    with opened(browser, url) as page:
+        run(page)
+        begun(page)
+        page.get_by_test_id("stop").click()
+        wait_for_cancel(dolly.started[-1], 1 + dolly.pause)
+        page.locator(CANCELLED).wait_for()
+        status_says(page, "Stopped")
+        made = dolly.last_trace().autoregressive
+        assert shown(page, "autoregressive") == [token.text for token in made.tokens]
+        assert "stopped" in page.get_by_test_id("pane-autoregressive").inner_text()
+
+
+def test_a_waiting_visitor_who_stops_never_runs(browser, url, dolly):
+    dolly.pause = 0.05
+    with opened(browser, url) as first, opened(browser, url) as second:
+        run(first)
+        begun(first)
+        started = len(dolly.started)
+        run(second)
+        second.get_by_text("number 1 of 1 in line").wait_for()
+        second.get_by_test_id("stop").click()
+        second.get_by_test_id("place").wait_for(state="hidden")
+        dolly.pause = 0.0
+        wait_for_end(first)
+        assert len(dolly.started) == started
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("model", "x", "choose another"), RuntimeError("broke")]
+)
+def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error):
+    loading = Future()
+    loading.set_exception(error)
+    with served(loading) as url, opened(browser, url, status=str(error)) as page:
+        run(page)
+        notice = page.get_by_test_id("notice")
+        notice.filter(has_text=str(error)).wait_for()
+        assert "\n" not in notice.inner_text()
+        assert "Traceback" not in page.content()
+        assert page.get_by_test_id("run").is_enabled()
+
+
+def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
+    dolly, turn, loading = FakeDolly(PLAIN, pause=0.05), Turn(), Future()
+    loading.set_result(dolly)
+    page_served = build(PAIR, loading, turn)
+    try:
+        with opened(browser, serve(page_served)) as page:
+            run(page)
+            begun(page)
+            turn.close(2)
+            page.locator(CANCELLED).wait_for()
+            page.get_by_test_id("notice").filter(has_text="server: it is being stopped").wait_for()
+            assert count(page, "autoregressive") > 3
+    finally:
+        page_served.close(verbose=False)
+
+
+def test_a_server_that_is_stopped_ends_the_runs_of_the_api():
+    dolly, turn, loading = FakeDolly(PLAIN, pause=0.05), Turn(), Future()
+    loading.set_result(dolly)
+    page_served = build(PAIR, loading, turn)
+    try:
+        with closing(Client(serve(page_served), verbose=False)) as client:
+            job = client.submit("Say something", api_name="/trace")
+            while not dolly.started:
+                pass
+            turn.close(2)
+            assert job.result(timeout=5)["lanes"]["autoregressive"]["finish"] == "cancelled"
+    finally:
+        page_served.close(verbose=False)
