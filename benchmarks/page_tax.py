@@ -1,0 +1,174 @@
+"""What showing a race costs: the same race in the page and without it, in turns.
+
+    python -m benchmarks.page_tax
+
+The browser runs on the machine that it watches, so this is also what it takes from the models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlencode
+
+from playwright.sync_api import CDPSession, Page, sync_playwright
+
+from benchmarks.report import Spread, save, table
+from pipeline.dolly import Dolly, Run
+from pipeline.pairs import DEFAULT_PAIR
+from pipeline.race import Mode
+from pipeline.request import Request
+from pipeline.trace import Trace
+from ui.page import build, serve
+
+_REQUEST = Request(
+    "Write a long story about a dog who finds a map.",
+    max_new_tokens=256,
+    temperature=2.0,  # so hot that no end key is drawn
+)
+_ENDED = "document.querySelectorAll('.pane[data-end=length], .pane[data-end=stop]').length === 2"
+# What draws the tokens of one update is one task, so one call of an observer.
+_COUNT = """() => {
+    window.updates = 0;
+    const count = () => window.updates++;
+    const all = { childList: true, subtree: true };
+    new MutationObserver(count).observe(document.querySelector(".panes"), all);
+}"""
+
+
+class _Kept(Dolly):
+    """A pair that remembers its last run."""
+
+    last: Run
+
+    def start(self, request: Request, mode: Mode = "race") -> Run:
+        self.last = super().start(request, mode)
+        return self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a race took of the page."""
+
+    seconds: float
+    busy: float  # share of these in which the page's main thread had a task
+    updates: float  # drawn, a second
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page_tax", description=__doc__)
+    parser.add_argument("--pair", default=DEFAULT_PAIR)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+
+    dolly = _Kept(options.pair)
+    loading: Future[Dolly] = Future()
+    loading.set_result(dolly)
+    served = build(dolly.pair, loading)
+    asked = {name: value for name, value in asdict(_REQUEST).items() if value is not None}
+    try:
+        url = f"{serve(served)}?{urlencode(asked)}"
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+            )
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page.goto(url)
+            page.get_by_text("Ready", exact=True).wait_for()
+            page.evaluate(_COUNT)
+            _report(dolly, options.repeats, _shower(page))
+            browser.close()
+    finally:
+        served.close(verbose=False)
+
+
+def _shower(page: Page) -> Callable[[], Shown]:
+    metrics = page.context.new_cdp_session(page)
+    metrics.send("Performance.enable")
+
+    def show() -> Shown:
+        page.evaluate("window.updates = 0")
+        start, busy = perf_counter(), _busy(metrics)
+        page.get_by_test_id("run").click()
+        page.wait_for_function(f"window.updates > 2 && {_ENDED}", polling=200)
+        seconds = perf_counter() - start
+        updates = page.evaluate("window.updates")
+        return Shown(seconds, (_busy(metrics) - busy) / seconds, updates / seconds)
+
+    return show
+
+
+def _busy(metrics: CDPSession) -> float:
+    """Seconds of tasks of the page's main thread so far."""
+    told = metrics.send("Performance.getMetrics")["metrics"]
+    return next(float(each["value"]) for each in told if each["name"] == "TaskDuration")
+
+
+def _alone(dolly: Dolly) -> Trace:
+    run = dolly.start(_REQUEST)
+    for _ in run:
+        pass
+    return run.trace()
+
+
+def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
+    shown: list[Shown] = []
+    traces: dict[str, list[Trace]] = {"page": [], "alone": []}
+
+    def in_page() -> None:
+        shown.append(show())
+        traces["page"].append(dolly.last.trace())
+
+    def alone() -> None:
+        traces["alone"].append(_alone(dolly))
+
+    in_page()
+    alone()
+    shown.clear()  # the first of each warmed the machine
+    for told in traces.values():
+        told.clear()
+    for repeat in range(repeats):
+        for one in (in_page, alone) if repeat % 2 else (alone, in_page):
+            one()
+
+    rows: list[list[object]] = []
+    results: dict[str, Any] = {}
+    for lane in ("autoregressive", "speculative"):
+        ms = {name: [_ms(trace, lane) for trace in told] for name, told in traces.items()}
+        ratios = [one / other for one, other in zip(ms["page"], ms["alone"], strict=True)]
+        rows.append([f"{lane}, ms a token", *map(Spread.of, (ms["page"], ms["alone"], ratios))])
+        results[lane] = {"ms": ms, "page_over_alone": asdict(Spread.of(ratios))}
+    speedups = {name: [trace.speedup or 0 for trace in told] for name, told in traces.items()}
+    ratios = [one / other for one, other in zip(*speedups.values(), strict=True)]
+    rows.append(["speedup", *map(Spread.of, (*speedups.values(), ratios))])
+    results["speedup"] = {**speedups, "page_over_alone": asdict(Spread.of(ratios))}
+    table(("", "in the page", "alone", "ratio"), rows)
+    tokens = [len(lane.tokens) for lane in traces["alone"][0].lanes.values()]
+    print(
+        f"\n{tokens} tokens, {median(each.seconds for each in shown):.1f} s in the page; "
+        f"its main thread was busy {median(each.busy for each in shown):.0%} of it, and drew "
+        f"{median(each.updates for each in shown):.1f} updates a second"
+    )
+    save(
+        "page_tax",
+        pair=dolly.pair.name,
+        request=asdict(_REQUEST),
+        repeats=repeats,
+        tokens=tokens,
+        lanes=results,
+        page=[asdict(each) for each in shown],
+    )
+
+
+def _ms(trace: Trace, lane: str) -> float:
+    return 1000 * (trace.lanes[lane].seconds_per_token or 0)
+
+
+if __name__ == "__main__":
+    main()
