@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
@@ -41,7 +42,7 @@ def _serve(pair: Pair, args: argparse.Namespace) -> None:
     from ui.page import build, serve
     from ui.turn import Turn
 
-    loading, turn = _loading(args.pair), Turn()
+    loading, turn = _loading(pair, args.cache_dir), Turn()
     page = build(pair, loading, turn, args.max_new_tokens, args.queue_size)
     try:
         serve(page, args.host, args.port, args.share, args.mcp)
@@ -53,15 +54,16 @@ def _serve(pair: Pair, args: argparse.Namespace) -> None:
         page.close(verbose=False)
 
 
-def _loading(pair: str) -> Future[Dolly]:
+def _loading(pair: Pair, cache_dir: Path | None) -> Future[Dolly]:
     """The models, loaded by a thread that no one has to wait for in order to leave."""
     loading: Future[Dolly] = Future()
 
     def load() -> None:
         from pipeline.dolly import Dolly
+        from pipeline.store import Store
 
         try:
-            loading.set_result(Dolly(pair))
+            loading.set_result(Dolly(pair, store=Store(cache_dir)))
         except BaseException as error:
             loading.set_exception(error)
 
@@ -73,14 +75,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="app.py",
         description=__doc__,
-        epilog="A flag's default is that of DOLLY_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, "
-        "DOLLY_MAX_NEW_TOKENS or DOLLY_MCP in the environment, where that is set.",
+        epilog="A flag's default is that of DOLLY_PAIR, DOLLY_CACHE_DIR, DOLLY_HOST, DOLLY_PORT, "
+        "DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS or DOLLY_MCP in the environment, where it is set.",
     )
     parser.add_argument(
         "--pair",
         default=_environment("PAIR", DEFAULT_PAIR),
         metavar="NAME|FOLDER",
         help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cache-dir",
+        type=Path,
+        default=_environment("CACHE_DIR"),
+        metavar="FOLDER",
+        help="where models are kept (default: the user's cache)",
     )
     parser.add_argument(
         "--host",
