@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from itertools import chain, takewhile
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from itertools import chain, groupby, takewhile
+from math import isclose
+from operator import attrgetter
 from typing import Any
 
 from pipeline.errors import UserError
 from pipeline.events import Candidates, Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.reader import MisfitError, parse, read, require
+from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.tokenizer import Detokenizer
 
 SCHEMA = "trace@1"
 
 AUTOREGRESSIVE = "autoregressive"
 SPECULATIVE = "speculative"
+
+_MOST_CANDIDATES = 5  # of each model at each place
+_MODEL_FIELDS = {"id": str, "parameters": int, "weights": str, "bytes": int, "kv_precision": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +196,21 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Reads what `to_json` wrote; unknown fields, added later, are passed over.
+        """Reads what `to_json` wrote, or what anybody else did: all that is shown can rely on it.
+
+        Unknown fields, added later, are passed over.
 
         Raises:
             UserError: the text is not a `trace@1`.
         """
-        remedy = f"choose a file that holds a {SCHEMA}"
         try:
-            data = json.loads(text)
-            if data["schema"] != SCHEMA:
-                raise UserError("trace", data["schema"], remedy)
-            lanes = {name: _lane(lane) for name, lane in data["lanes"].items()}
-            known = {key: data[key] for key in ("created", "environment", "pair", "request")}
-            pieces = {int(token): str(piece) for token, piece in data.get("pieces", {}).items()}
-            prompt = tuple(data["prompt_tokens"])
-            return cls(**known, prompt_tokens=prompt, lanes=lanes, pieces=pieces)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError("trace", f"{type(error).__name__} {error}", remedy) from None
+            data = parse(text)
+            known = isinstance(data, dict) and data.get("schema") == SCHEMA
+            require(known, "", data.get("schema") if isinstance(data, dict) else data, SCHEMA)
+            return _checked(read(cls, data))
+        except MisfitError as error:
+            remedy = f"it must be {error.wanted}; choose a file that holds a {SCHEMA}"
+            raise UserError(f"trace {error.where}".strip(), error.value, remedy) from None
 
 
 class LaneRecorder:
@@ -278,19 +284,81 @@ def _step(step: Step, time_s: float) -> StepRecord:
     return StepRecord(**{name: getattr(step, name) for name in _STEP_FIELDS}, time_s=time_s)
 
 
-def _lane(data: Mapping[str, Any]) -> Lane:
-    finish = FinishReason(data["finish"]) if data["finish"] is not None else None
-    tokens = tuple(_known(Token, {**t, "origin": Origin(t["origin"])}) for t in data["tokens"])
-    steps = tuple(_known(StepRecord, step) for step in data["steps"])
-    return Lane(data["prefill_s"], finish, data["text"], tokens, steps)
+_LONGEST = 1e6  # seconds; what is longer was not timed
 
 
-def _known(cls: type[Any], data: Mapping[str, Any]) -> Any:
-    """`cls` from those of `data` that are its fields; those added later may be missing."""
-    names = [known.name for known in fields(cls)]
-    return cls(**{name: _frozen(data[name]) for name in names if name in data})
+def _checked(trace: Trace) -> Trace:
+    """`trace`, once it is sure that its parts belong together.
+
+    Raises:
+        MisfitError: they do not.
+        UserError: its request is none.
+    """
+    about = {one.name for one in fields(Request)}
+    given = {name: value for name, value in trace.request.items() if name in about}
+    require("instruction" in given, "request.instruction", "nothing", "there")
+    request = Request(**given)
+    try:
+        created = datetime.fromisoformat(trace.created).isoformat()
+    except ValueError:
+        raise MisfitError("created", trace.created, "a time in ISO 8601") from None
+    _check_pair(trace.pair)
+    read(str, trace.environment.get("cpu", ""), "environment.cpu")
+    require(bool(trace.lanes), "lanes", trace.lanes, "one or two")
+    for name, lane in trace.lanes.items():
+        require(name in (AUTOREGRESSIVE, SPECULATIVE), "lanes", name, "known")
+        _check_lane(lane, request.max_new_tokens, f"lanes.{name}")
+    return replace(trace, created=created, request={**trace.request, **asdict(request)})
 
 
-def _frozen(value: Any) -> Any:
-    """JSON's lists as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _check_pair(pair: Mapping[str, Any]) -> None:
+    read(str, pair.get("name"), "pair.name")
+    models = {role: pair.get(role) for role in ("target", "draft")}
+    require(models["target"] is not None, "pair.target", "nothing", "there")
+    for role, model in models.items():
+        if model is not None:
+            read(dict[str, Any], model, f"pair.{role}")
+            for name, kind in _MODEL_FIELDS.items():
+                read(kind | None, model.get(name), f"pair.{role}.{name}")
+
+
+def _check_lane(lane: Lane, most: int, where: str) -> None:
+    """Its steps follow each other, its tokens are theirs, and its text is theirs."""
+    require(len(lane.tokens) <= most, f"{where}.tokens", len(lane.tokens), f"at most {most}")
+    text = "".join(token.text for token in lane.tokens)
+    require(text == lane.text, f"{where}.text", lane.text, "the texts of its tokens, joined")
+    require(lane.prefill_s <= _LONGEST, f"{where}.prefill_s", lane.prefill_s, "shorter")
+    clock, by_step = lane.prefill_s, groupby(lane.tokens, attrgetter("step"))
+    for index, step in enumerate(lane.steps):
+        here = f"{where}.steps[{index}]"
+        place, made = next(by_step, (None, iter(())))
+        clock += step.seconds
+        require(step.index == index == place, f"{here}.index", step.index, f"{index}, with tokens")
+        require(clock <= _LONGEST, f"{here}.time_s", clock, "shorter")
+        near = isclose(step.time_s, clock, rel_tol=1e-6, abs_tol=1e-6)
+        require(near, f"{here}.time_s", step.time_s, f"{clock:.6g}, the sum so far")
+        _check_step(step, tuple(made), here)
+    extra = next(by_step, None)
+    require(extra is None, f"{where}.tokens", "more", "those of its steps")
+
+
+def _check_step(step: StepRecord, made: tuple[Token, ...], where: str) -> None:
+    drafted = len(step.drafted)
+    require(drafted <= MAX_DRAFT_LENGTH, f"{where}.drafted", drafted, f"{MAX_DRAFT_LENGTH} at most")
+    require(step.accepted <= drafted, f"{where}.accepted", step.accepted, f"{drafted} at most")
+    for name in ("draft_prob", "target_prob", "accept_prob", "uniform"):
+        values = getattr(step, name)
+        require(len(values) == drafted, f"{where}.{name}", len(values), f"{drafted} long")
+    tops = (("target_top", step.target_top, len(made)), ("draft_top", step.draft_top, drafted))
+    for name, top, length in tops:
+        require(len(top) in (0, length), f"{where}.{name}", len(top), f"{length} long")
+        require(
+            all(len(one) <= _MOST_CANDIDATES for one in top), f"{where}.{name}", "more", "short"
+        )
+    last = Origin.RESAMPLED if step.accepted < drafted else Origin.BONUS
+    origins = [*[Origin.ACCEPTED] * step.accepted, last if drafted else Origin.TARGET]
+    fates = [token.origin for token in made]
+    told = ", ".join(fates)
+    require(fates == origins[: len(made)], f"{where}'s tokens", told, ", ".join(origins))
+    ids = tuple(token.id for token in made[: step.accepted])
+    require(ids == step.drafted[: len(ids)], f"{where}'s tokens", ids, "the accepted drafts")
