@@ -1,105 +1,81 @@
-// Draws a run from its lines of JSON, which are only ever appended to. Every text is set by
-// textContent: what a user typed and what a model wrote is never markup.
-const card = element.querySelector(".token-card");
+// Draws a run from its lines of JSON, which are only ever appended to, as it is now or as it was at
+// any moment of its model time. Every text is set by textContent: what a user typed, a model wrote
+// or a file held is never markup.
+//
+// lanes.card.js, why a token is what it is, and lanes.replay.js, stepping through, continue this
+// script and share its names.
+const panes = element.querySelector(".panes");
+const source = element.querySelector(".source");
 const lanes = Object.fromEntries(
   [...element.querySelectorAll(".pane")].map((pane) => [pane.dataset.lane, newLane(pane)]),
 );
-let run = { id: null, budget: 1, greedy: true, endIds: new Set() };
-let seen = 0; // characters of the value that are drawn
+let run = { id: null, lanes: [], pieces: new Map() };
+let seen = 0; // characters of the value that are read
 
 function newLane(pane) {
   const find = (selector) => pane.querySelector(selector);
-  return { pane, text: find(".text"), bar: find(".bar"), pace: find(".pace"), pending: [], count: 0 };
+  const parts = { pane, text: find(".text"), bar: find(".bar"), pace: find(".pace") };
+  return { ...parts, ...newRecord() };
+}
+
+// What a lane did, and how much of it is shown: so many steps, and then a draft not yet verified.
+function newRecord() {
+  return { steps: [], undecided: null, end: undefined, shown: 0, draft: null, pending: [] };
 }
 
 // --- the lines ---------------------------------------------------------------------------------
 
-const draw = {
+const read = {
   start(line) {
-    run = { id: line.run, budget: line.budget, greedy: line.greedy, endIds: new Set(line.end_ids) };
+    run = { ...line, id: line.run, lanes: line.lanes.map((name) => lanes[name]), pieces: new Map() };
     hideCard();
-    for (const lane of Object.values(lanes)) {
+    panes.dataset.source = line.badge ? "record" : "live";
+    source.hidden = !line.badge;
+    source.querySelector(".badge").textContent = line.badge;
+    source.querySelector(".asked").textContent = line.asked;
+    for (const [name, lane] of Object.entries(lanes)) {
+      Object.assign(lane, newRecord());
       lane.text.replaceChildren();
-      lane.pending = [];
-      lane.count = 0;
-      lane.pane.dataset.end = "";
+      lane.pane.hidden = !line.lanes.includes(name);
       lane.pane.classList.add("begun");
-      setPace(lane, 0, "");
+      showPace(lane);
     }
   },
 
   drafted(line) {
-    const lane = lanes[line.lane];
-    dropPending(lane);
-    lane.pending = line.tokens.map(([id, text], place) =>
-      token(id, text, "drafted", { line, lane: line.lane, place, at: lane.count + place }),
-    );
-    append(lane, lane.pending);
+    learn(line.pieces);
+    lanes[line.lane].undecided = line;
   },
 
   step(line) {
+    learn(line.pieces);
     const lane = lanes[line.lane];
-    const made = [];
-    dropPending(lane);
-    line.tokens.forEach(([id, text, state], place) => {
-      if (state === "resampled") made.push(...refused(line, place, lane.count));
-      made.push(token(id, text, state, { line, lane: line.lane, place, at: lane.count++ }));
+    const starts = line.time_ms - line.draft_ms - line.verify_ms - line.other_ms;
+    lane.undecided = null;
+    lane.steps.push({
+      line,
+      starts,
+      drafted: starts + line.draft_ms,
+      ends: line.time_ms,
+      count: (lane.steps.at(-1)?.count ?? 0) + line.tokens.length,
+      nodes: null, // made when first shown
     });
-    if (line.tokens.at(-1)[2] === "accepted") made.push(...refused(line, line.tokens.length, lane.count));
-    if (line.lane === "speculative") made.push(node("i", "", "tick"));
-    append(lane, made);
-  },
-
-  pace(line) {
-    setPace(lanes[line.lane], line.made, line.rate);
   },
 
   end(line) {
     const lane = lanes[line.lane];
-    dropPending(lane);
-    lane.pane.dataset.end = line.reason;
-    const why = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
-    lane.pace.textContent = [lane.count + " tokens", lane.rate, why[line.reason]].filter(Boolean).join(" · ");
+    lane.undecided = null;
+    lane.end = line.reason ?? "";
+    const last = lane.steps.at(-1);
+    if (line.reason !== "stop" || !last) return;
+    const endKey = nodesOf(last).findLast((node) => node.about?.at === last.count - 1);
+    endKey.dataset.end = "";
   },
 };
 
-// The drafts from `place` on that came to nothing: the first was rejected if it was tested at all.
-function refused(line, place, at) {
-  return line.drafted.slice(place).map(([id, text], i) => {
-    const state = place + i === line.accepted ? "rejected" : "untested";
-    return token(id, text, state, { line, lane: line.lane, place: place + i, at: at + i });
-  });
-}
-
-// The blank before a word stays unpainted, or it would be left behind where a line breaks.
-function token(id, text, state, about) {
-  const made = node("span", "", "tok");
-  const blank = text.trim() ? text.slice(0, text.length - text.trimStart().length) : "";
-  made.append(blank, node("span", text.slice(blank.length)));
-  Object.assign(made.dataset, { state, step: about.line.index, i: about.at });
-  if (run.endIds.has(id)) made.dataset.end = "";
-  made.about = { ...about, id, text, state };
-  return made;
-}
-
-function append(lane, nodes) {
-  const box = lane.text;
-  const following = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-  box.append(...nodes);
-  if (following) box.scrollTop = box.scrollHeight;
-}
-
-function dropPending(lane) {
-  for (const node of lane.pending) node.remove();
-  lane.pending = [];
-}
-
-function setPace(lane, made, rate) {
-  lane.rate = rate;
-  lane.pace.textContent = [`${made} / ${run.budget}`, rate].filter(Boolean).join(" · ");
-  lane.bar.firstElementChild.style.width = `${(100 * made) / run.budget}%`;
-  lane.bar.setAttribute("aria-valuemax", run.budget);
-  lane.bar.setAttribute("aria-valuenow", made);
+// The texts of token ids, each told once.
+function learn(pieces) {
+  for (const [id, text] of pieces) run.pieces.set(id, text);
 }
 
 function show() {
@@ -108,153 +84,102 @@ function show() {
   if (!first) return;
   if (JSON.parse(first).run !== run.id) seen = 0;
   const lines = value.slice(seen).split("\n").filter(Boolean);
+  const begins = seen === 0;
   seen = Math.max(seen, value.length);
-  for (const line of lines.map((text) => JSON.parse(text))) draw[line.kind](line);
+  for (const line of lines.map((text) => JSON.parse(text))) read[line.kind](line);
+  if (begins) reset();
+  if (run.lanes.every((lane) => lane.end !== undefined)) ready();
+  else for (const lane of run.lanes) present(lane, lane.steps.length, lane.undecided);
 }
 
-// --- a token's card ----------------------------------------------------------------------------
+// --- what is shown of a lane -------------------------------------------------------------------
 
-let active = null;
-
-function hideCard() {
-  active?.classList.remove("active");
-  active = null;
-  if (card.matches(":popover-open")) card.hidePopover();
+// The first `count` steps, then the drafts of `draft`: a line, or nothing.
+function present(lane, count, draft) {
+  const box = lane.text;
+  const following = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  if (draft !== lane.draft || count !== lane.shown) {
+    for (const node of lane.pending) node.remove();
+    lane.pending = [];
+  }
+  if (count > lane.shown) box.append(...lane.steps.slice(lane.shown, count).flatMap(nodesOf));
+  for (const step of lane.steps.slice(count, lane.shown)) {
+    for (const node of step.nodes) node.remove();
+  }
+  lane.shown = count;
+  lane.draft = draft;
+  if (draft && !lane.pending.length) {
+    const at = lane.steps[count - 1]?.count ?? 0;
+    lane.pending = draft.drafted.map((id, place) => drafted(draft, place, "drafted", at + place));
+    box.append(...lane.pending);
+  }
+  if (following) box.scrollTop = box.scrollHeight;
+  if (active && !active.isConnected) hideCard();
+  showPace(lane);
 }
 
-function showCard(node) {
-  if (node === active) return;
-  hideCard();
-  active = node;
-  node.classList.add("active");
-  card.replaceChildren(...describe(node.about));
-  card.showPopover();
-  placeCard();
+function nodesOf(step) {
+  if (step.nodes) return step.nodes;
+  const { line } = step;
+  let at = step.count - line.tokens.length;
+  step.nodes = line.tokens.flatMap(([id, text, state], place) => {
+    const before = state === "resampled" ? refused(line, place, at) : [];
+    return [...before, token({ line, place, id, text, state, at: at++ })];
+  });
+  // A text that ended within a draft leaves drafts behind.
+  if (line.tokens.at(-1)[2] === "accepted") step.nodes.push(...refused(line, line.tokens.length, at));
+  if (line.lane === "speculative") step.nodes.push(node("i", "", "tick"));
+  return step.nodes;
 }
 
-function placeCard() {
-  if (!active) return;
-  const [at] = [...active.getClientRects(), active.getBoundingClientRect()];
-  const left = Math.min(at.left - 12, document.documentElement.clientWidth - card.offsetWidth - 8);
-  const below = at.bottom + 8;
-  const fits = below + card.offsetHeight < window.innerHeight;
-  card.style.left = `${Math.max(8, left)}px`;
-  card.style.top = `${fits ? below : Math.max(8, at.top - card.offsetHeight - 8)}px`;
+// The drafts from `place` on that came to nothing: the first was rejected if it was tested at all.
+function refused(line, place, at) {
+  return line.drafted
+    .slice(place)
+    .map((_, i) => drafted(line, place + i, place + i === line.accepted ? "rejected" : "untested", at + i));
 }
 
-const number = (value) => (value === 0 || value >= 0.01 ? value.toFixed(2) : value.toExponential(1));
-const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ms`;
-const quoted = (text, id) =>
-  run.endIds.has(id) ? "end key" : text ? JSON.stringify(text) : "part of a character";
+function drafted(line, place, state, at) {
+  const id = line.drafted[place];
+  return token({ line, place, id, text: run.pieces.get(id) ?? `#${id}`, state, at });
+}
+
+// The blank before a word stays unpainted, or it would be left behind where a line breaks. What has
+// no shape of its own (a part of a character, a line break, a zero-width mark) gets one to point at.
+function token(about) {
+  const { text } = about;
+  const made = node("span", "", "tok");
+  const blank = text.trim() ? text.slice(0, text.length - text.trimStart().length) : "";
+  made.append(blank, node("span", text.slice(blank.length)));
+  Object.assign(made.dataset, { state: about.state, step: about.line.index, i: about.at });
+  if (/^[\s\p{C}]*$/u.test(text) && !/^ +$/.test(text)) made.dataset.shapeless = "";
+  made.about = about;
+  return made;
+}
 
 function node(tag, text, className = "") {
   return Object.assign(document.createElement(tag), { textContent: text, className });
 }
 
-function describe(about) {
-  const { line, place, id, text, state } = about;
-  const head = node("p", "", "what");
-  const where = state === "target" ? `run ${line.index + 1}` : `step ${line.index + 1}, place ${place + 1}`;
-  head.append(node("b", quoted(text, id)), ` ${state} · ${where} · id ${id}`);
-
-  const table = node("table", "");
-  const row = (name, value) => {
-    const cells = table.insertRow();
-    cells.append(node("th", name), node("td", value));
-  };
-  if (state === "resampled") row("replaced the draft’s", quoted(line.drafted[place][1], line.drafted[place][0]));
-  if (["accepted", "resampled", "rejected"].includes(state)) test(line, place, row);
-
-  const parts = [head, table, node("p", reason(about), "why")];
-  if (line.time_ms !== undefined) parts.push(node("p", times(line), "times"));
-  return parts;
+// Progress and tokens per second of decoding, as of the last step shown.
+function showPace(lane) {
+  const last = lane.steps[lane.shown - 1];
+  const made = last?.count ?? 0;
+  const spent = made ? last.ends - lane.steps[0].starts : 0;
+  const ended = lane.end !== undefined && lane.shown === lane.steps.length && !lane.draft;
+  const why = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
+  const parts = [
+    ended ? `${made} tokens` : `${made} / ${run.budget}`,
+    spent > 0 ? `${((1000 * made) / spent).toFixed(0)} tok/s` : "",
+    ended ? why[lane.end] : "",
+  ];
+  lane.pane.dataset.end = ended ? lane.end : "";
+  lane.pace.textContent = parts.filter(Boolean).join(" · ");
+  lane.bar.firstElementChild.style.width = `${(100 * made) / run.budget}%`;
+  lane.bar.setAttribute("aria-valuemax", run.budget);
+  lane.bar.setAttribute("aria-valuenow", made);
 }
-
-// The acceptance test of one drafted token. Greedy compares two first choices and draws no number,
-// so none is shown.
-function test(line, place, row) {
-  if (run.greedy) return;
-  row("draft gave it", number(line.draft_prob[place]));
-  row("target gave it", number(line.target_prob[place]));
-  row("accepted with probability", number(line.accept_prob[place]));
-  const drawn = line.uniform[place];
-  if (drawn !== null) {
-    row("number drawn", `${number(drawn)} → ${place < line.accepted ? "accepted" : "rejected"}`);
-  }
-}
-
-function reason({ line, place, state }) {
-  const certain = line.uniform?.[place] === null;
-  switch (state) {
-    case "target":
-      return line.drafted?.length === 0 ? "The target’s own: one run, one token." : "The target’s own.";
-    case "accepted":
-      if (run.greedy) return "The target’s first choice too: they agree, and nothing is drawn.";
-      return certain ? "The target likes it at least as well as the draft: no number is needed." : "";
-    case "resampled":
-      if (run.greedy) return "The target’s first choice; the draft’s was another. Nothing is drawn.";
-      return "Drawn from what the target wants beyond what the draft already gave. The test is of the token it replaced.";
-    case "bonus":
-      return `All ${line.drafted.length} drafts passed, so the same run gives one token more.`;
-    case "rejected":
-      return run.greedy ? "Not the target’s first choice." : "Failed the test; the next token replaces it.";
-    case "untested":
-      return "Came after a token that ended the round, so it was never tested.";
-    default:
-      return "Proposed by the draft; the target has not seen it yet.";
-  }
-}
-
-function times(line) {
-  const parts = [];
-  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_ms)}`);
-  parts.push(`${line.drafted.length ? "verify" : "target run"} ${milliseconds(line.verify_ms)}`);
-  return `${parts.join(", ")} · ${milliseconds(line.time_ms)} into the answer`;
-}
-
-// --- pointing, tapping and keys ----------------------------------------------------------------
-
-const tokenAt = (event) => event.target.closest?.(".pane .tok");
-
-element.addEventListener("pointerover", (event) => {
-  const node = tokenAt(event);
-  if (node) showCard(node);
-  else if (event.pointerType === "mouse") hideCard();
-});
-element.addEventListener("pointerleave", hideCard);
-element.addEventListener("click", (event) => {
-  const node = tokenAt(event);
-  if (node) showCard(node);
-  else hideCard();
-});
-
-for (const { text } of Object.values(lanes)) {
-  text.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (event.key === "Escape" && active) {
-      hideCard();
-      event.stopPropagation(); // or it would also stop the run
-    }
-    if (!step) return;
-    event.preventDefault();
-    const tokens = [...text.querySelectorAll(".tok")].filter((node) => node.offsetParent);
-    const at = tokens.indexOf(active);
-    const next = at < 0 ? tokens.at(step > 0 ? 0 : -1) : tokens[at + step];
-    if (!next) return;
-    next.scrollIntoView({ block: "nearest" });
-    showCard(next);
-  });
-  text.addEventListener("focus", () => {
-    const first = text.querySelector(".tok");
-    if (first && !active && text.matches(":focus-visible")) showCard(first);
-  });
-  text.addEventListener("blur", hideCard);
-}
-document.addEventListener("scroll", placeCard, { passive: true, capture: true });
 
 element.querySelector(".show-rejected").addEventListener("change", (event) => {
-  element.querySelector(".panes").classList.toggle("with-rejected", event.target.checked);
+  panes.classList.toggle("with-rejected", event.target.checked);
 });
-
-watch("value", show);
-show();

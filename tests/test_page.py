@@ -112,9 +112,12 @@ def status_says(page, words):
     )
 
 
-def run(page, instruction="Say something"):
+def run(page, instruction="Say something", begins=True):
+    """Runs it; returns once the panes show it, and no longer the recorded run."""
     page.get_by_label("Instruction").fill(instruction)
     page.get_by_test_id("run").click()
+    if begins:
+        page.locator(".panes[data-source=live]").wait_for()
 
 
 def wait_for_end(page, reason="length"):
@@ -177,9 +180,9 @@ def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
 def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):
     loading = Future()
     with served(loading) as url, opened(browser, url, status="Loading") as page:
-        run(page)
+        run(page, begins=False)
         page.wait_for_timeout(500)
-        assert not count(page, "autoregressive")
+        assert page.get_by_test_id("badge").is_visible()  # not live yet
         loading.set_result(FakeDolly(PLAIN))
         wait_for_end(page)
 

@@ -7,6 +7,7 @@ component's script reads and shows by `textContent`. Text from users and models 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,23 @@ import gradio as gr
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
 
-def live(name: str, script: str, value: str = "", **props: Any) -> gr.HTML:
+def live(name: str, script: str | Sequence[str], value: str = "", **props: Any) -> gr.HTML:
     """`assets/NAME.html`, brought to life by a script of `assets/`.
 
     A function and not a subclass: Gradio writes a `.pyi` beside the source of every subclass.
 
     Args:
         name: of the markup; also the element's id.
-        script: of the behaviour; `fields` fills each `[data-field]` from an object.
+        script: of the behaviour; `fields` fills each `[data-field]` from an object. Several are
+            one script in several files.
         value: what it shows at first.
         props: constants for the script, read as `props.NAME`.
     """
+    scripts = (script,) if isinstance(script, str) else script
     return gr.HTML(
         value,
         html_template=(ASSETS / f"{name}.html").read_text(encoding="utf-8"),
-        js_on_load=(ASSETS / f"{script}.js").read_text(encoding="utf-8"),
+        js_on_load="\n".join((ASSETS / f"{s}.js").read_text(encoding="utf-8") for s in scripts),
         apply_default_css=False,
         elem_id=name,
         **props,

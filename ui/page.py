@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -16,7 +17,8 @@ from ui import api, link
 from ui.controls import Controls
 from ui.header import header_fields
 from ui.live import ASSETS, fields, live
-from ui.session import Session, View, run_failed
+from ui.recorded import recorded
+from ui.session import Session, View, replayed, run_failed
 from ui.theme import THEME
 from ui.turn import Turn
 
@@ -28,6 +30,7 @@ Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip(
 
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
 _LOADING_PERIOD = 0.5  # seconds between looks at whether the models are there
+_LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
 _PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 
 
@@ -55,9 +58,11 @@ def build(
         header = live("header", "fields", header_fields(pair, loading))
         controls = Controls(pair, max_new_tokens)
         notice = live("notice", "fields", fields())
-        verdict = live("verdict", "fields", fields(state="idle", pair=pair.title, note=pair.note))
-        lanes = live("lanes", "lanes")
-        timings = live("timings", "timings", plotly=str(_PLOTLY))
+        first = replayed(recorded(), "Recorded")
+        verdict = live("verdict", "fields", fields(**(first.verdict or {})))
+        lanes = live("lanes", ("lanes", "lanes.card", "lanes.replay"), first.lanes or "")
+        upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
+        timings = live("timings", "timings", first.timings or "", plotly=str(_PLOTLY))
         download = gr.DownloadButton(
             "Download the trace", visible=False, size="sm", elem_id="trace"
         )
@@ -102,6 +107,14 @@ def build(
         def stopped(session: Session) -> Updates:
             return shown(session.stopped())
 
+        def opened(session: Session, file: str) -> Updates:
+            try:
+                return shown(session.open(Path(file)))
+            except UserError as error:
+                return {notice: fields(line=str(error))}
+            except Exception as error:
+                return {notice: fields(line=run_failed(error))}
+
         outputs = [header, notice, verdict, lanes, timings, download]
         run = controls.run.click(
             answer,
@@ -117,6 +130,14 @@ def build(
         controls.stop.click(None, cancels=[run]).then(
             stopped,
             inputs=[session],
+            outputs=outputs,
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+        upload.upload(
+            opened,
+            inputs=[session, upload],
             outputs=outputs,
             queue=False,
             show_progress="hidden",
@@ -166,6 +187,7 @@ def serve(
             css_paths=sorted(ASSETS.glob("*.css")),
             js=(ASSETS / "page.js").read_text(encoding="utf-8"),
             allowed_paths=[str(_PLOTLY)],
+            max_file_size=_LARGEST_UPLOAD,
             ssr_mode=False,
             run_history=False,
             footer_links=["api"],

@@ -6,13 +6,15 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pipeline.errors import UserError
 from pipeline.trace import Trace
 from ui.header import Status
+from ui.recorded import badge, read_trace
 from ui.stream import Stream
 from ui.timings import timings
 from ui.transcript import Transcript
@@ -37,6 +39,21 @@ class View:
     status: Status | None = None
     notice: str | None = None
     download: Path | None = None
+
+
+def finished(trace: Trace, lanes: str) -> View:
+    """All that is shown of a run that has ended; `lanes` are the lines of its transcript."""
+    return View(lanes=lanes, verdict=verdict(trace), timings=timings(trace, tables=True))
+
+
+def replayed(trace: Trace, word: str) -> View:
+    """A run that is not live, said to be `word`, where it was and when."""
+    what = badge(word, trace)
+    transcript = Transcript(uuid.uuid4().hex, trace, what)
+    transcript.end(trace)
+    view = finished(trace, transcript.text)
+    label = {"headline_label": f"per decoded token · {what}"}
+    return replace(view, verdict={**(view.verdict or {}), **label})
 
 
 class Session:
@@ -70,6 +87,20 @@ class Session:
         self._show.stream.stop()
         return self._show.end()
 
+    def open(self, file: Path) -> View:
+        """A trace file of the visitor's, to be replayed.
+
+        Raises:
+            UserError: it is none, or a run is under way.
+        """
+        if self._show is not None and not self._show.ended:
+            raise UserError("trace file", file.name, "stop the run first")
+        trace = read_trace(file)
+        view = replayed(trace, f"Loaded · {file.name}")
+        self.close()
+        status = Status("opened", "Trace opened", trace.request["draft_length"])
+        return replace(view, status=status, notice="", download=file)
+
     def close(self) -> None:
         """Forgets the run and its file."""
         if self._show is not None:
@@ -86,14 +117,9 @@ class _Show:
     def __init__(self, dolly: Dolly, request: Request, turn: Turn, mode: Mode) -> None:
         self._run: Run = dolly.start(request, mode)
         self._request = request
-        self._transcript = Transcript(
-            uuid.uuid4().hex,
-            request,
-            piece=dolly.tokenizer.piece,
-            end_ids=dolly.tokenizer.end_ids,
-        )
+        self._transcript = Transcript(uuid.uuid4().hex, self._run.trace())
         self._lock = threading.Lock()
-        self._ended = False
+        self.ended = False
         self._quarter = 0
         self._drawn = monotonic()
         self.folder = tempfile.TemporaryDirectory(prefix="dolly-")
@@ -107,10 +133,10 @@ class _Show:
     def advance(self) -> View:
         with self._lock:
             updates = self.stream.take()
-            if not updates or self._ended:
+            if not updates or self.ended:
                 return View()
             trace = self._run.trace()
-            self._transcript.add(updates, trace)
+            self._transcript.add(trace, updates)
             slow = monotonic() - self._drawn >= _SLOW_PERIOD
             if slow:
                 self._drawn = monotonic()
@@ -123,18 +149,15 @@ class _Show:
 
     def end(self) -> View:
         with self._lock:
-            if self._ended:
+            if self.ended:
                 return View()
-            self._ended = True
+            self.ended = True
             trace = self._run.trace()
-            self._transcript.add(self.stream.take(), trace)
             self._transcript.end(trace)
             failure = self.stream.failure
             outcome = ("error", "Failed") if failure else ("ready", summary(trace))
-            return View(
-                lanes=self._transcript.text,
-                verdict=verdict(trace),
-                timings=timings(trace, tables=True),
+            return replace(
+                finished(trace, self._transcript.text),
                 status=self._status(*outcome),
                 notice=run_failed(failure) if failure else "",
                 download=self._written(trace),

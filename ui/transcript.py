@@ -1,17 +1,21 @@
-"""A run as lines of JSON that are only ever appended to: what `lanes.js` draws, in order."""
+"""A trace as lines of JSON that are only ever appended to: what `lanes.js` draws, in order.
+
+A live run's grow with it; a recorded or loaded one's are there at once, and are the same lines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pipeline.events import Drafted, Step
+from pipeline.events import Candidates, Drafted
+from pipeline.trace import StepRecord, Token, Trace
 from ui.live import encode
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Update
-    from pipeline.request import Request
-    from pipeline.trace import Trace
 
 
 class Transcript:
@@ -19,73 +23,95 @@ class Transcript:
 
     Args:
         run: tells this run from the one before it.
-        request: what was asked.
-        piece: the text of a drafted token, of which events tell only the id.
-        end_ids: tokens that end a text and have none.
+        trace: of which request, in which lanes.
+        badge: of a run that is not live: what it is, where and when it was. It is to be replayed.
     """
 
-    def __init__(
-        self, run: str, request: Request, piece: Callable[[int], str], end_ids: frozenset[int]
-    ) -> None:
+    def __init__(self, run: str, trace: Trace, badge: str = "") -> None:
         self.text = ""
-        self._piece = piece
+        self._told = dict.fromkeys(trace.lanes, 0)  # tokens of each lane
+        self._named: set[int] = set()
         self._append(
             kind="start",
             run=run,
-            budget=request.max_new_tokens,
-            greedy=request.temperature == 0,
-            end_ids=sorted(end_ids),
+            badge=badge,
+            asked=trace.request["instruction"][:500],
+            lanes=list(trace.lanes),
+            budget=trace.request["max_new_tokens"],
+            greedy=trace.greedy,
         )
 
-    def add(self, updates: Sequence[Update], trace: Trace) -> None:
-        """Appends what happened; `trace` is the record up to and with it."""
-        for place, update in enumerate(updates):
+    def add(self, trace: Trace, updates: Sequence[Update] = ()) -> None:
+        """Appends the steps of `trace` not told yet, and the drafts of a round under way.
+
+        Args:
+            trace: the record so far.
+            updates: what led to it since the last time.
+        """
+        for name, lane in trace.lanes.items():
+            untold = lane.tokens[self._told[name] :]
+            for index, made in groupby(untold, attrgetter("step")):
+                tokens = list(made)
+                self._append(kind="step", lane=name, **self._step(lane.steps[index], tokens, trace))
+                self._told[name] += len(tokens)
+        for update in updates:
             match update.event:
-                case Step() as step:
-                    self._append(kind="step", lane=update.lane, **self._step(step, update))
-                case Drafted() as drafted if _undecided(update, updates[place + 1 :]):
+                case Drafted(step=step, tokens=drafts) if step == self._next(trace, update.lane):
                     self._append(
                         kind="drafted",
                         lane=update.lane,
-                        index=drafted.step,
-                        tokens=self._pieces(drafted.tokens),
+                        index=step,
+                        drafted=drafts,
+                        pieces=self._pieces(drafts, trace),
                     )
-        for name in dict.fromkeys(u.lane for u in updates if isinstance(u.event, Step)):
-            lane = trace.lanes[name]
-            rate = lane.tokens_per_second
-            self._append(kind="pace", lane=name, made=len(lane.tokens), rate=f"{rate:.0f} tok/s")
 
     def end(self, trace: Trace) -> None:
-        """Appends how each lane ended."""
+        """Appends what is left, and how each lane ended."""
+        self.add(trace)
         for name, lane in trace.lanes.items():
             self._append(kind="end", lane=name, reason=lane.finish)
 
-    def _step(self, step: Step, update: Update) -> dict[str, Any]:
+    def _next(self, trace: Trace, name: str) -> int:
+        """The step that its lane has not told yet."""
+        told = self._told[name]
+        return trace.lanes[name].tokens[told - 1].step + 1 if told else 0
+
+    def _step(self, step: StepRecord, tokens: Sequence[Token], trace: Trace) -> dict[str, Any]:
+        named = chain(step.drafted, _ids(step.target_top), _ids(step.draft_top))
         return {
             "index": step.index,
-            "tokens": [[token.id, token.text, token.origin] for token in update.tokens],
-            "drafted": self._pieces(step.drafted),
+            "tokens": [[token.id, token.text, token.origin] for token in tokens],
+            "drafted": step.drafted,
             "accepted": step.accepted,
             "draft_prob": _short(step.draft_prob),
             "target_prob": _short(step.target_prob),
             "accept_prob": _short(step.accept_prob),
             "uniform": _short(step.uniform),
+            "target_top": [_likeliest(top) for top in step.target_top],
+            "draft_top": [_likeliest(top) for top in step.draft_top],
+            "pieces": self._pieces(named, trace),
             "draft_ms": step.draft_s * 1000,
             "verify_ms": step.verify_s * 1000,
             "other_ms": step.other_s * 1000,
-            "time_ms": update.time_s * 1000,
+            "time_ms": step.time_s * 1000,
         }
 
-    def _pieces(self, ids: Sequence[int]) -> list[tuple[int, str]]:
-        return [(token, self._piece(token)) for token in ids]
+    def _pieces(self, ids: Iterable[int], trace: Trace) -> list[tuple[int, str]]:
+        """The texts of those ids that no line has told; an old trace may lack them."""
+        new = set(ids) & trace.pieces.keys() - self._named
+        self._named |= new
+        return [(token, trace.pieces[token]) for token in sorted(new)]
 
     def _append(self, **line: object) -> None:
         self.text += encode(line) + "\n"
 
 
-def _undecided(update: Update, later: Sequence[Update]) -> bool:
-    """Its lane's next step is not known yet: drafts already decided are not worth drawing."""
-    return all(after.lane != update.lane for after in later)
+def _ids(tops: Iterable[Candidates]) -> Iterable[int]:
+    return (token for top in tops for token, _ in top)
+
+
+def _likeliest(top: Candidates) -> list[tuple[int, float | None]]:
+    return list(zip((token for token, _ in top), _short([p for _, p in top]), strict=True))
 
 
 def _short(values: Sequence[float | None]) -> list[float | None]:

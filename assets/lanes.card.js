@@ -1,0 +1,211 @@
+// --- why this token: its card ------------------------------------------------------------------
+// It follows pointer and focus; a click, a tap or Enter pins it, so that it can be read.
+
+const card = element.querySelector(".token-card");
+let active = null; // the token that the card is about
+let pinned = false;
+
+function hideCard() {
+  active?.classList.remove("active");
+  active = null;
+  pinned = false;
+  if (card.matches(":popover-open")) card.hidePopover();
+}
+
+function showCard(node, pin = false) {
+  if (node !== active) {
+    hideCard();
+    active = node;
+    node.classList.add("active");
+    card.replaceChildren(...describe(node.about, "end" in node.dataset));
+    card.showPopover();
+  }
+  if (pin && !pinned) card.prepend(closeButton());
+  pinned ||= pin;
+  card.classList.toggle("pinned", pinned);
+  placeCard();
+}
+
+function closeButton() {
+  const made = node("button", "", "close");
+  made.type = "button";
+  made.ariaLabel = "Close";
+  made.addEventListener("click", hideCard);
+  return made;
+}
+
+function placeCard() {
+  if (!active) return;
+  const [at] = [...active.lastElementChild.getClientRects(), active.getBoundingClientRect()];
+  const left = Math.min(at.left - 12, document.documentElement.clientWidth - card.offsetWidth - 8);
+  const below = at.bottom + 8;
+  const fits = below + card.offsetHeight < window.innerHeight;
+  card.style.left = `${Math.max(8, left)}px`;
+  card.style.top = `${fits ? below : Math.max(8, at.top - card.offsetHeight - 8)}px`;
+}
+
+// --- what it says ------------------------------------------------------------------------------
+
+const LONGEST = 60; // characters of a token
+const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\u00a0\u2000-\u200a\u202f\u205f\u3000]/gu;
+
+// As a programmer would write it: nothing in it is invisible or changes the direction.
+function repr(text) {
+  const characters = Array.from(text.slice(0, 2 * LONGEST));
+  const cut = text.length > LONGEST && characters.slice(0, LONGEST).join("");
+  const shown = JSON.stringify(cut || text).replace(
+    INVISIBLE,
+    (one) => `\\u{${one.codePointAt(0).toString(16)}}`,
+  );
+  return cut ? `${shown.slice(0, -1)}…" (${text.length} characters)` : shown;
+}
+
+const named = (id) => (run.pieces.has(id) ? repr(run.pieces.get(id)) : `#${id}`);
+const number = (value) => (value === 0 || value >= 0.01 ? value.toFixed(2) : value.toExponential(1));
+const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ms`;
+
+function describe(about, endKey) {
+  const { line, place, id, text, state } = about;
+  const head = node("p", "", "what");
+  const where = state === "target" ? `run ${line.index + 1}` : `step ${line.index + 1}, place ${place + 1}`;
+  const name = endKey ? "end key" : text ? repr(text) : "part of a character";
+  head.append(node("b", name), ` ${state} · ${where} · id ${id}`);
+
+  const table = node("table", "");
+  const row = (name, value) => {
+    const cells = table.insertRow();
+    cells.append(node("th", name), node("td", value));
+  };
+  if (state === "resampled") row("replaced the draft’s", named(line.drafted[place]));
+  if (["accepted", "resampled", "rejected"].includes(state)) test(line, place, row);
+
+  const parts = [head, table, node("p", reason(about), "why"), ...likeliest(about)];
+  if (state !== "drafted") parts.push(node("p", times(line), "times"));
+  return parts;
+}
+
+// The acceptance test of one drafted token. Greedy compares two first choices and draws no number,
+// so none is shown.
+function test(line, place, row) {
+  if (run.greedy) return;
+  row("draft gave it", number(line.draft_prob[place]));
+  row("target gave it", number(line.target_prob[place]));
+  row("accepted with probability", number(line.accept_prob[place]));
+  const drawn = line.uniform[place];
+  if (drawn !== null) {
+    row("number drawn", `${number(drawn)} → ${place < line.accepted ? "accepted" : "rejected"}`);
+  }
+}
+
+function reason({ line, place, state }) {
+  const certain = line.uniform?.[place] === null;
+  switch (state) {
+    case "target":
+      return line.lane === "speculative"
+        ? "Nothing was drafted: the target’s own."
+        : "The target’s own: one run, one token.";
+    case "accepted":
+      if (run.greedy) return "The target’s first choice too: they agree, and nothing is drawn.";
+      return certain ? "The target likes it at least as well as the draft: no number is needed." : "";
+    case "resampled":
+      if (run.greedy) return "The target’s first choice; the draft’s was another. Nothing is drawn.";
+      return "Drawn from what the target wants beyond what the draft already gave. The test is of the token it replaced.";
+    case "bonus":
+      return `All ${line.drafted.length} drafts passed, so the same run gives one token more.`;
+    case "rejected":
+      return run.greedy ? "Not the target’s first choice." : "Failed the test; the next token replaces it.";
+    case "untested":
+      return "Came after a token that ended the round, so it was never tested.";
+    default:
+      return "Proposed by the draft; the target has not seen it yet.";
+  }
+}
+
+function times(line) {
+  const parts = [];
+  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_ms)}`);
+  parts.push(`${line.drafted.length ? "verify" : "target run"} ${milliseconds(line.verify_ms)}`);
+  return `${parts.join(", ")} · ${milliseconds(line.time_ms)} into the answer`;
+}
+
+// The likeliest tokens of both models at this place, as far as the moment knows them.
+function likeliest({ line, place, state }) {
+  const known = state !== "drafted";
+  const taken = known ? line.tokens[place]?.[0] : undefined;
+  const lists = [
+    ["target", known && line.target_top[place]],
+    ["draft", line.draft_top?.[place]],
+  ].filter(([, top]) => top?.length);
+  if (!lists.length) return [];
+  const tops = node("div", "", "tops");
+  tops.append(...lists.map(([model, top]) => ranking(model, top, taken, line.drafted[place])));
+  const of = run.greedy
+    ? "The models’ own probabilities; greedy takes the target’s first."
+    : "The distributions that were tested, after temperature, top-p and top-k.";
+  const marks = line.drafted[place] === undefined ? "Bold: taken." : "Bold: taken. Dashed: drafted.";
+  return [tops, node("p", `${of} ${marks}`, "why")];
+}
+
+function ranking(model, top, taken, drafted) {
+  const made = node("div", "");
+  const list = node("ol", "");
+  for (const [id, probability] of top) {
+    const entry = node("li", "");
+    entry.classList.toggle("taken", id === taken);
+    entry.classList.toggle("drafted", id === drafted);
+    const bar = node("i", "");
+    bar.style.width = `${100 * Math.min(1, probability)}%`;
+    entry.append(bar, node("span", named(id)), node("span", number(probability)));
+    list.append(entry);
+  }
+  made.append(node("h3", `${model}’s likeliest`), list);
+  return made;
+}
+
+// --- pointing, tapping and keys ----------------------------------------------------------------
+
+const tokenAt = (event) => event.target.closest?.(".pane .tok");
+
+element.addEventListener("pointerover", (event) => {
+  if (pinned) return;
+  const node = tokenAt(event);
+  if (node) showCard(node);
+  else if (event.pointerType === "mouse") hideCard();
+});
+element.addEventListener("pointerleave", () => pinned || hideCard());
+document.addEventListener("click", (event) => {
+  const node = tokenAt(event);
+  if (node && !(pinned && node === active)) showCard(node, true);
+  else if (!card.contains(event.target)) hideCard();
+});
+
+for (const { text } of Object.values(lanes)) {
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && active && !event.ctrlKey && !event.metaKey) showCard(active, true);
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const tokens = [...text.querySelectorAll(".tok")].filter((node) => node.offsetParent);
+    const at = tokens.indexOf(active);
+    const next = at < 0 ? tokens.at(step > 0 ? 0 : -1) : tokens[at + step];
+    if (!next) return;
+    next.scrollIntoView({ block: "nearest" });
+    showCard(next, pinned);
+  });
+  text.addEventListener("focus", () => {
+    const first = text.querySelector(".tok");
+    if (first && !active && text.matches(":focus-visible")) showCard(first);
+  });
+  text.addEventListener("blur", () => pinned || hideCard());
+}
+// Before the page hears of it: Escape closes the card first, and only then stops a run.
+document.addEventListener(
+  "keydown",
+  (event) => {
+    if (event.key !== "Escape" || !active) return;
+    hideCard();
+    event.stopPropagation();
+  },
+  { capture: true },
+);
+document.addEventListener("scroll", placeCard, { passive: true, capture: true });

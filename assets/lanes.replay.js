@@ -1,0 +1,119 @@
+// --- stepping through a run that has ended, in its model time ----------------------------------
+// Everything is in the lines already: nothing is run or fetched again.
+
+const bar = element.querySelector(".replay");
+const scrubber = bar.querySelector("[type=range]");
+const moment = bar.querySelector(".moment");
+const PERIOD = 50; // milliseconds between two pictures
+const WATCHABLE = 2000; // milliseconds; a replay that is shorter is slowed down
+let replay = { time: 0, moments: [0], timer: null };
+
+const total = () => replay.moments.at(-1);
+const speed = () => Number(bar.querySelector("[name=speed]:checked").value);
+
+// A run begins: there is nothing to step through yet.
+function reset() {
+  pause();
+  replay = { time: 0, moments: [0], timer: null };
+  bar.disabled = true;
+  scrubber.value = 0;
+  moment.textContent = "";
+}
+
+// The run has ended. What is not live is played, at a pace that eyes can follow.
+function ready() {
+  const times = run.lanes.flatMap((lane) =>
+    lane.steps.flatMap((step) => (step.line.drafted.length ? [step.drafted, step.ends] : [step.ends])),
+  );
+  replay.moments = [...new Set([0, ...times])].sort((one, other) => one - other);
+  bar.disabled = total() === 0;
+  scrubber.max = total();
+  const speeds = [...bar.querySelectorAll("[name=speed]")];
+  const slow = speeds.findLast(({ value }) => value <= 1 && total() / value >= WATCHABLE);
+  (slow ?? speeds[0]).checked = true;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  if (run.badge && !still) play();
+  else seek(total());
+}
+
+// Shows both panes as they were at that time; between draft and verification, the draft.
+function seek(time) {
+  replay.time = Math.min(Math.max(time, 0), total());
+  for (const lane of run.lanes) {
+    const next = lane.steps.findIndex((step) => step.ends > replay.time);
+    const step = lane.steps[next];
+    const undecided = step && step.drafted <= replay.time && step.line.drafted.length;
+    present(lane, step ? next : lane.steps.length, undecided ? step.line : null);
+  }
+  scrubber.value = replay.time;
+  const seconds = (value) => (value / 1000).toFixed(2);
+  const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.count ?? 0).join(" and ");
+  moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${counts} tokens`;
+  if (!replay.timer) scrubber.setAttribute("aria-valuetext", moment.textContent);
+}
+
+function play() {
+  if (replay.time >= total()) seek(0);
+  let last = performance.now();
+  replay.timer = setInterval(() => {
+    const now = performance.now();
+    seek(replay.time + (now - last) * speed());
+    last = now;
+    if (replay.time >= total() || !element.isConnected) pause();
+  }, PERIOD);
+  nameButton("Pause");
+}
+
+function pause() {
+  clearInterval(replay.timer);
+  replay.timer = null;
+  if (total()) seek(replay.time);
+  nameButton("Play");
+}
+
+function nameButton(name) {
+  const button = bar.querySelector("[data-do=play]");
+  Object.assign(button, { title: name, ariaLabel: name });
+  button.dataset.playing = replay.timer !== null;
+}
+
+const go = {
+  start: () => seek(0),
+  back: () => seek(replay.moments.findLast((time) => time < replay.time) ?? 0),
+  forward: () => seek(replay.moments.find((time) => time > replay.time) ?? total()),
+  end: () => seek(total()),
+};
+
+function act(name) {
+  const playing = replay.timer !== null;
+  pause();
+  if (name !== "play") go[name]();
+  else if (!playing) play();
+}
+
+bar.addEventListener("click", (event) => {
+  const name = event.target.closest("button")?.dataset.do;
+  if (name) act(name);
+});
+scrubber.addEventListener("input", () => {
+  const time = scrubber.valueAsNumber;
+  pause();
+  seek(time);
+});
+bar.addEventListener("keydown", (event) => {
+  const keys = { ArrowLeft: "back", ArrowDown: "back", ArrowRight: "forward", ArrowUp: "forward" };
+  const name = { ...keys, Home: "start", End: "end" }[event.key];
+  if (!name || event.target.type === "radio") return;
+  event.preventDefault();
+  act(name);
+});
+for (const place of [scrubber, ...Object.values(lanes).map(({ text }) => text)]) {
+  place.addEventListener("keydown", (event) => {
+    if (event.key !== " " || bar.disabled) return;
+    event.preventDefault();
+    act("play");
+  });
+}
+
+watch("value", show);
+show();

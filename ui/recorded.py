@@ -1,0 +1,45 @@
+"""Traces that are not of a live run: the recorded one, and those of files a visitor opens.
+
+The recorded one is a real run of the embedded pair, made on the machine that its badge names by
+
+    python -m pipeline "What are some hobbies I could try?" --json assets/recorded.json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.trace import Trace
+from ui.live import ASSETS
+
+_RECORDED = ASSETS / "recorded.json"
+_LARGEST = 4 * 2**20  # bytes; twice what the longest run takes
+_SHOWN = 80  # characters of a name
+
+
+def recorded() -> Trace:
+    """The run that the page shows until there is another."""
+    return read_trace(_RECORDED)
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file that may hold anything.
+
+    Raises:
+        UserError: it is too large, or no trace.
+    """
+    if (size := path.stat().st_size) > _LARGEST:
+        remedy = f"choose one of at most {_LARGEST // 2**20} MB"
+        raise UserError("trace file", f"{size / 2**20:.0f} MB", remedy)
+    try:
+        return Trace.from_json(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise UserError("trace file", path.name, "choose a text file in UTF-8") from None
+
+
+def badge(word: str, trace: Trace) -> str:
+    """What tells it from a live run: what it is, on which machine, when, and of which pair."""
+    cpu = str(trace.environment.get("cpu") or "an unknown machine")
+    parts = (word, cpu, trace.created[:10], trace.pair["name"])
+    return " · ".join(part[:_SHOWN] for part in parts)
