@@ -15,7 +15,11 @@ let seen = 0; // characters of the value that are read
 function newLane(pane) {
   const find = (selector) => pane.querySelector(selector);
   const parts = { pane, text: find(".text"), bar: find(".bar"), pace: find(".pace") };
-  return { ...parts, ...newRecord() };
+  const lane = { ...parts, follows: true, ...newRecord() };
+  lane.text.addEventListener("scroll", ({ target }) => {
+    lane.follows = target.scrollHeight - target.scrollTop - target.clientHeight < 40;
+  });
+  return lane;
 }
 
 // What a lane did, and how much of it is shown: so many steps, and then a draft not yet verified.
@@ -35,6 +39,7 @@ const read = {
     source.querySelector(".asked").textContent = line.asked;
     for (const [name, lane] of Object.entries(lanes)) {
       Object.assign(lane, newRecord());
+      lane.follows = true;
       lane.text.replaceChildren();
       lane.pane.hidden = !line.lanes.includes(name);
       lane.pane.classList.add("begun");
@@ -89,15 +94,21 @@ function show() {
   for (const line of lines.map((text) => JSON.parse(text))) read[line.kind](line);
   if (begins) reset();
   if (run.lanes.every((lane) => lane.end !== undefined)) ready();
-  else for (const lane of run.lanes) present(lane, lane.steps.length, lane.undecided);
+  else present(run.lanes.map((lane) => [lane, lane.steps.length, lane.undecided]));
 }
 
 // --- what is shown of a lane -------------------------------------------------------------------
 
-// The first `count` steps, then the drafts of `draft`: a line, or nothing.
-function present(lane, count, draft) {
+// Of each lane the first `count` steps, then the drafts of `draft`: a line, or nothing. All is
+// changed before anything is measured, so that the browser lays it out once.
+function present(moments) {
+  for (const moment of moments) rebuild(...moment);
+  if (active && !active.isConnected) hideCard();
+  for (const { text, follows } of run.lanes) if (follows) text.scrollTop = text.scrollHeight;
+}
+
+function rebuild(lane, count, draft) {
   const box = lane.text;
-  const following = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
   if (draft !== lane.draft || count !== lane.shown) {
     for (const node of lane.pending) node.remove();
     lane.pending = [];
@@ -113,8 +124,6 @@ function present(lane, count, draft) {
     lane.pending = draft.drafted.map((id, place) => drafted(draft, place, "drafted", at + place));
     box.append(...lane.pending);
   }
-  if (following) box.scrollTop = box.scrollHeight;
-  if (active && !active.isConnected) hideCard();
   showPace(lane);
 }
 
@@ -175,7 +184,7 @@ function showPace(lane) {
   ];
   lane.pane.dataset.end = ended ? lane.end : "";
   lane.pace.textContent = parts.filter(Boolean).join(" · ");
-  lane.bar.firstElementChild.style.width = `${(100 * made) / run.budget}%`;
+  lane.bar.firstElementChild.style.transform = `scaleX(${made / run.budget})`;
   lane.bar.setAttribute("aria-valuemax", run.budget);
   lane.bar.setAttribute("aria-valuenow", made);
 }

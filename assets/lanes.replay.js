@@ -4,8 +4,9 @@
 const bar = element.querySelector(".replay");
 const scrubber = bar.querySelector("[type=range]");
 const moment = bar.querySelector(".moment");
-const PERIOD = 50; // milliseconds between two pictures
+const PERIOD = 80; // milliseconds between two pictures
 const WATCHABLE = 2000; // milliseconds; a replay that is shorter is slowed down
+const CLOSE = 1e-6; // milliseconds; a scrubber rounds its value
 let replay = { time: 0, moments: [0], timer: null };
 
 const total = () => replay.moments.at(-1);
@@ -38,13 +39,14 @@ function ready() {
 
 // Shows both panes as they were at that time; between draft and verification, the draft.
 function seek(time) {
-  replay.time = Math.min(Math.max(time, 0), total());
-  for (const lane of run.lanes) {
-    const next = lane.steps.findIndex((step) => step.ends > replay.time);
+  replay.time = total() - time < CLOSE ? total() : Math.max(time, 0);
+  const moments = run.lanes.map((lane) => {
+    const next = lane.steps.findIndex((step) => step.ends > replay.time + CLOSE);
     const step = lane.steps[next];
-    const undecided = step && step.drafted <= replay.time && step.line.drafted.length;
-    present(lane, step ? next : lane.steps.length, undecided ? step.line : null);
-  }
+    const undecided = step && step.drafted <= replay.time + CLOSE && step.line.drafted.length;
+    return [lane, step ? next : lane.steps.length, undecided ? step.line : null];
+  });
+  present(moments);
   scrubber.value = replay.time;
   const seconds = (value) => (value / 1000).toFixed(2);
   const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.count ?? 0).join(" and ");
@@ -79,8 +81,8 @@ function nameButton(name) {
 
 const go = {
   start: () => seek(0),
-  back: () => seek(replay.moments.findLast((time) => time < replay.time) ?? 0),
-  forward: () => seek(replay.moments.find((time) => time > replay.time) ?? total()),
+  back: () => seek(replay.moments.findLast((time) => time < replay.time - CLOSE) ?? 0),
+  forward: () => seek(replay.moments.find((time) => time > replay.time + CLOSE) ?? total()),
   end: () => seek(total()),
 };
 

@@ -23,14 +23,15 @@ class MisfitError(ValueError):
     """A value that is not what belongs there.
 
     Args:
-        where: its path, of known names and indices only.
+        where: its path.
         value: what is there; what is no scalar is told by its type.
         wanted: what belongs there, as in "it must be …".
     """
 
     def __init__(self, where: str, value: object, wanted: str) -> None:
         super().__init__(where, value, wanted)
-        short = value is None or isinstance(value, bool | float | str) or _is_count(value)
+        scalar = value is None or isinstance(value, bool | float | str)
+        short = scalar or (isinstance(value, int) and abs(value) <= _LARGEST)
         self.where, self.wanted = where.lstrip("."), wanted
         self.value = value if short else type(value).__name__
 
@@ -96,14 +97,14 @@ def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
 
 
 def _dict(kinds: tuple[Any, ...], value: Any, where: str) -> dict[Any, Any]:
-    """Of ids or of names; the names may be anything, so a path does not hold them."""
+    """By ids or by names."""
     require(isinstance(value, dict), where, value, "an object")
     key, item = kinds
     made = {}
     for name, entry in value.items():
         if key is int:
             require(name.isdecimal() and len(name) < 16, where, name, "by token id")
-        made[key(read(str, name, where))] = read(item, entry, where)
+        made[key(read(str, name, where))] = read(item, entry, _below(where, name))
     return made
 
 
@@ -142,14 +143,19 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     """What has no known type, but must still be safe to show and to write."""
     if isinstance(value, dict | list):
         require(depth < _DEEPEST, where, value, "less deep")
-        for entry in value.values() if isinstance(value, dict) else value:
-            _plain(entry, where, depth + 1)
-        for name in value if isinstance(value, dict) else ():
+        named = value.items() if isinstance(value, dict) else (("", entry) for entry in value)
+        for name, entry in named:
             require(_is_text(name), where, name, "text")
+            _plain(entry, _below(where, name), depth + 1)
     else:
         sound = value is None or isinstance(value, bool) or _is_text(value) or _is_measure(value)
         require(sound, where, value, "text or a finite number")
     return value
+
+
+def _below(where: str, name: str) -> str:
+    """The path of an entry. Its name may be anything, and is told if it is a short word."""
+    return f"{where}.{name}" if name.isidentifier() and len(name) < 20 else where
 
 
 def _is_text(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from importlib.resources import files
@@ -113,6 +114,7 @@ def build(
             except UserError as error:
                 return {notice: fields(line=str(error))}
             except Exception as error:
+                logging.getLogger(__name__).exception("A trace could not be shown")
                 return {notice: fields(line=run_failed(error))}
 
         outputs = [header, notice, verdict, lanes, timings, download]

@@ -1,0 +1,492 @@
+"""The panes: recorded, loaded and live runs, why a token is what it is, stepping through."""
+
+import json
+import threading
+from concurrent.futures import Future
+from contextlib import closing
+from functools import cache
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.events import Drafted
+from pipeline.request import Request
+from pipeline.trace import Trace
+from tests.fake_dolly import FakeDolly
+from tests.test_page import (
+    HOSTILE,
+    LANES,
+    MARKUP,
+    PLAIN,
+    assert_shows,
+    opened,
+    run,
+    served,
+    shown,
+    wait_for_end,
+)
+from ui.recorded import badge, read_trace, recorded
+from ui.session import Session
+from ui.transcript import Transcript
+
+STRANGE = (
+    *MARKUP,
+    "שלום עולם",
+    "\u202egnp.exe",
+    "zero\u200bwidth\u2060",
+    "w" * 10_000,
+    "",  # a part of a character
+    "👩‍🚀",
+)
+
+
+def ran(texts=PLAIN, **settings):
+    """A finished trace of the fake."""
+    run = FakeDolly(texts).start(Request("Say something", **settings))
+    for _ in run:
+        pass
+    return run.trace()
+
+
+@cache
+def good():
+    return ran(max_new_tokens=20).to_json()
+
+
+def told(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def fake():
+    return FakeDolly(PLAIN)
+
+
+@pytest.fixture(scope="module")
+def url(fake):
+    with served(fake) as url:
+        yield url
+
+
+@pytest.fixture
+def dolly(fake):
+    yield fake
+    fake.pause, fake.texts = 0.0, PLAIN
+
+
+@pytest.fixture
+def page(browser, url):
+    with opened(browser, url) as page:
+        yield page
+
+
+def open_trace(page, tmp_path, text, name="a trace.json"):
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a trace").click()
+    chooser.value.set_files(file)
+
+
+def badge_says(page, words):
+    page.get_by_test_id("badge").filter(has_text=words).wait_for()
+
+
+def seek(page, milliseconds):
+    page.get_by_test_id("scrubber").evaluate(
+        """(scrubber, at) => {
+            scrubber.value = at;
+            scrubber.dispatchEvent(new Event("input", { bubbles: true }));
+        }""",
+        milliseconds,
+    )
+
+
+def moment(page):
+    return page.get_by_test_id("scrubber").evaluate("scrubber => scrubber.valueAsNumber")
+
+
+def pending(page, lane="speculative"):
+    return page.locator(f"[data-testid=pane-{lane}] .tok[data-state=drafted]").all_inner_texts()
+
+
+# --- lines and files ------------------------------------------------------------------------------
+
+
+def test_the_recorded_run_is_a_whole_race_of_the_embedded_pair_with_every_kind_of_token():
+    trace = recorded()
+    assert trace.pair["name"] == "dolly-mini"
+    assert trace.finished
+    assert trace.identical
+    origins = {token.origin for token in trace.speculative.tokens}
+    assert origins == {"accepted", "resampled", "bonus"}
+    assert 60 <= len(trace.speculative.tokens) <= 100
+    assert trace.environment["cpu"] in badge("Recorded", trace)
+    named = {
+        token for step in trace.speculative.steps for top in step.draft_top for token, _ in top
+    }
+    assert named <= trace.pieces.keys()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
+    live = FakeDolly(PLAIN).start(Request("Say something", temperature=temperature))
+    growing = Transcript("id", live.trace())
+    for update in live:
+        growing.add(live.trace(), [update])
+    growing.end(live.trace())
+    whole = Transcript("id", live.trace())
+    whole.end(live.trace())
+
+    def lane(lines, name):  # pieces are told where they are first needed: drafted lines come first
+        kinds = ("step", "end")
+        return [
+            {key: value for key, value in line.items() if key != "pieces"}
+            for line in told(lines)
+            if line.get("lane") == name and line["kind"] in kinds
+        ]
+
+    def pieces(lines):
+        return sorted(piece for line in told(lines) for piece in line.get("pieces", ()))
+
+    assert pieces(growing.text) == pieces(whole.text)
+    for name in LANES:
+        assert lane(growing.text, name) == lane(whole.text, name)
+    drafted = [line for line in told(growing.text) if line["kind"] == "drafted"]
+    assert len(drafted) == sum(bool(step.drafted) for step in live.trace().speculative.steps)
+
+
+def test_drafts_that_are_decided_already_are_not_drawn_as_pending():
+    live = FakeDolly(PLAIN).start(Request("Say something", max_new_tokens=9))
+    transcript = Transcript("id", live.trace())
+    updates = list(live)
+    assert any(isinstance(update.event, Drafted) for update in updates)
+    transcript.add(live.trace(), updates)
+    assert all(line["kind"] != "drafted" for line in told(transcript.text))
+
+
+def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
+    record = ran().to_dict()
+    del record["pieces"]
+    for lane in record["lanes"].values():
+        for step in lane["steps"]:
+            del step["target_top"], step["draft_top"]
+    trace = Trace.from_json(json.dumps(record))
+    transcript = Transcript("id", trace)
+    transcript.end(trace)
+    assert sum(line["kind"] == "step" for line in told(transcript.text)) == sum(
+        len(lane.steps) for lane in trace.lanes.values()
+    )
+
+
+def changed(record, path, value):
+    *parents, last = path
+    for name in parents:
+        record = record[name]
+    if value is KeyError:
+        del record[last]
+    else:
+        record[last] = value
+
+
+STEP = ("lanes", "speculative", "steps", 1)
+BAD_TRACES = [  # what is changed in a good one, how its one line begins
+    (("schema",), {"a": 1}, "trace: “dict” — it must be trace@1"),
+    (("created",), "../../etc", "trace created: “../../etc” —"),
+    (("created",), 5, "trace created: 5 — it must be text"),
+    (("environment",), [], "trace environment: “list” —"),
+    (("environment",), {"cpu": 5}, "trace environment.cpu: 5 —"),
+    (("environment",), {"a": [[[[[[]]]]]]}, "trace environment.a: “list” — it must be less deep"),
+    (("pair",), {}, "trace pair.name: None —"),
+    (("pair", "target"), "big", "trace pair.target: “big” —"),
+    (("request", "temperature"), "hot", "temperature: “hot” —"),
+    (("request", "max_new_tokens"), 10**400, "trace request.max_new_tokens: “int” —"),
+    (("request", "instruction"), KeyError, "trace request.instruction: “nothing” —"),
+    (("lanes",), {}, "trace lanes: “dict” —"),
+    (("lanes", "third"), {}, "trace lanes.third.prefill_s: “nothing” —"),
+    (("lanes", "speculative", "text"), "other", "trace lanes.speculative.text: “other” —"),
+    (("lanes", "speculative", "finish"), "boom", "trace lanes.speculative.finish: “boom” —"),
+    (
+        ("lanes", "speculative", "tokens", 0, "text"),
+        "\ud800",
+        "trace lanes.speculative.tokens[0].text: ",
+    ),
+    (
+        ("lanes", "speculative", "tokens", 0, "origin"),
+        "luck",
+        "trace lanes.speculative.tokens[0].origin: “luck”",
+    ),
+    (
+        ("lanes", "speculative", "tokens", 0, "origin"),
+        "bonus",
+        "trace lanes.speculative.steps[0]'s",
+    ),
+    (("lanes", "speculative", "tokens", 0, "id"), -1, "trace lanes.speculative.tokens[0].id: -1 —"),
+    (("lanes", "speculative", "tokens"), [], "trace lanes.speculative.text: "),
+    ((*STEP, "accepted"), 99, "trace lanes.speculative.steps[1].accepted: 99 —"),
+    ((*STEP, "index"), 7, "trace lanes.speculative.steps[1].index: 7 —"),
+    ((*STEP, "drafted"), [0] * 100_000, "trace lanes.speculative.steps[1].drafted: 100000 —"),
+    ((*STEP, "uniform"), [], "trace lanes.speculative.steps[1].uniform: 0 —"),
+    ((*STEP, "verify_s"), float("nan"), "trace lanes.speculative.steps[1].verify_s: nan —"),
+    ((*STEP, "verify_s"), 1e300, "trace lanes.speculative.steps[1].time_s: "),
+    ((*STEP, "time_s"), 0.0, "trace lanes.speculative.steps[1].time_s: 0.0 —"),
+    ((*STEP, "target_top"), [[[1]]], "trace lanes.speculative.steps[1].target_top[0][0]: “list” —"),
+    (("pieces",), {"__proto__": "x"}, "trace pieces: “__proto__” —"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "line"), BAD_TRACES, ids=range(len(BAD_TRACES)))
+def test_a_bad_trace_gets_its_one_line(path, value, line):
+    record = json.loads(good())
+    changed(record, path, value)
+    with pytest.raises(UserError) as error:
+        Trace.from_json(json.dumps(record))
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5_000, '"\\ud800"', "null", "\0", "{" * 9])
+def test_what_is_no_json_or_no_object_gets_its_one_line(text):
+    with pytest.raises(UserError, match=r"^trace: .*trace@1") as error:
+        Trace.from_json(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_too_large_or_no_text_gets_its_one_line(tmp_path):
+    file = tmp_path / "trace.json"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match=r"^trace file: .*UTF-8"):
+        read_trace(file)
+    file.write_bytes(b" " * (5 * 2**20))
+    with pytest.raises(UserError, match=r"^trace file: “5 MB” — choose one of at most 4 MB"):
+        read_trace(file)
+
+
+def test_a_trace_with_strange_texts_is_read_as_it_was_written():
+    trace = ran(STRANGE, temperature=1.0)
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_recorded_run_replays_badged_while_the_models_load(browser):
+    trace, loading = recorded(), Future()
+    with served(loading) as url, opened(browser, url, status="Loading") as page:
+        badge_says(page, f"Recorded · {trace.environment['cpu']} · {trace.created[:10]}")
+        page.locator("[data-testid=replay] [data-playing=true]").wait_for()
+        assert 0 < len(shown(page, "autoregressive")) < len(trace.autoregressive.tokens)
+        wait_for_end(page, "stop")
+        assert_shows(page, trace)
+        verdict = page.get_by_test_id("verdict").inner_text()
+        assert f"{trace.speedup:.1f}×" in verdict
+        assert "Recorded" in verdict
+        assert "just now" not in verdict
+
+        loading.set_result(FakeDolly(PLAIN))
+        run(page)
+        wait_for_end(page)
+        assert not page.get_by_test_id("badge").is_visible()
+        assert "Recorded" not in page.get_by_test_id("verdict").inner_text()
+
+
+def test_the_recorded_run_stands_finished_where_less_motion_is_wanted(browser, url):
+    context = browser.new_context(reduced_motion="reduce")
+    with closing(context):
+        page = context.new_page()
+        page.goto(url)
+        page.get_by_test_id("scrubber").wait_for()
+        assert_shows(page, recorded())
+        assert page.locator("[data-playing=true]").count() == 0
+
+
+def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
+    dolly.pause = 0.2  # before a step, and so between a draft and its verification
+    run(page)
+    waiting = page.locator("[data-testid=pane-speculative] .tok[data-state=drafted]")
+    waiting.first.wait_for()
+    assert page.get_by_test_id("scrubber").is_disabled()
+    edge = waiting.first.locator("span").evaluate("span => getComputedStyle(span).borderStyle")
+    assert edge == "dashed"
+    page.get_by_test_id("stop").click()
+    wait_for_end(page, "cancelled")
+    assert pending(page) == []
+    assert page.get_by_test_id("scrubber").is_enabled()
+
+
+def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
+    run(page)
+    wait_for_end(page)
+    trace = dolly.last_trace()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    steps = trace.speculative.steps
+    times = [steps[7].time_s - steps[7].verify_s / 2, steps[3].time_s + 1e-6, 0, 9]
+    for at in times:
+        seek(page, 1000 * at)
+        for name, lane in trace.lanes.items():
+            assert shown(page, name) == [t.text for t in lane.tokens if t.time_s <= at]
+        under_way = [
+            step
+            for step in steps
+            if step.time_s - step.verify_s - step.other_s <= at < step.time_s and step.drafted
+        ]
+        assert pending(page) == [PLAIN[id] for step in under_way for id in step.drafted]
+        counts = " and ".join(
+            str(sum(token.time_s <= at for token in lane.tokens)) for lane in trace.lanes.values()
+        )
+        scrubber = page.get_by_test_id("scrubber")
+        assert f"{counts} tokens" in scrubber.get_attribute("aria-valuetext")
+    for name, lane in trace.lanes.items():
+        pace = page.locator(f"[data-testid=pane-{name}] .pace").inner_text()
+        assert pace == f"100 tokens · {lane.tokens_per_second:.0f} tok/s · token limit"
+    assert_shows(page, trace)  # at the end again
+    assert asked == []
+
+
+def test_buttons_and_keys_step_and_space_plays(page):
+    wait_for_end(page, "stop")
+    page.get_by_role("button", name="To the start").click()
+    assert moment(page) == 0
+    page.get_by_role("button", name="A step forward").click()
+    first = moment(page)
+    page.get_by_test_id("scrubber").focus()
+    page.keyboard.press("ArrowRight")
+    assert moment(page) > first > 0
+    page.keyboard.press("ArrowLeft")
+    assert moment(page) == pytest.approx(first)
+    page.keyboard.press("End")
+    assert moment(page) == pytest.approx(1000 * recorded().autoregressive.steps[-1].time_s)
+    page.keyboard.press("Home")
+    assert not shown(page, "speculative")
+
+    page.get_by_label("2×").check(force=True)
+    page.locator("[data-testid=pane-speculative] .text").focus()
+    page.keyboard.press("Space")
+    page.locator("[data-playing=true]").wait_for()
+    page.keyboard.press("Space")
+    page.locator("[data-playing=false]").wait_for()
+    page.keyboard.press("Space")
+    wait_for_end(page, "stop")
+    assert_shows(page, recorded())
+
+
+def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dolly):
+    page.get_by_text("Settings").click()
+    page.get_by_label("number input for Temperature").fill("1")
+    run(page)
+    wait_for_end(page)
+    lane = dolly.last_trace().speculative
+    step = next(
+        step
+        for step in lane.steps
+        if step.accepted < len(step.drafted)
+        and step.drafted[step.accepted] in dict(step.draft_top[step.accepted])
+    )
+    page.locator(f".tok[data-state=resampled][data-step='{step.index}']").click()
+    card = page.locator(".token-card")
+    lists = [ranking.all_inner_texts() for ranking in _rankings(card)]
+    expected = [step.target_top[step.accepted], step.draft_top[step.accepted]]
+    for told_list, top in zip(lists, expected, strict=True):
+        names = [entry.split("\n")[0] for entry in told_list]
+        assert names == [json.dumps(PLAIN[id]) for id, _ in top]
+    drafted = json.dumps(PLAIN[step.drafted[step.accepted]])
+    assert drafted in card.locator("li.drafted").first.inner_text()
+    told = card.inner_text()
+    assert "number drawn" in told or step.accept_prob[step.accepted] == 0
+
+    page.locator("[data-testid=pane-autoregressive] .tok").first.hover()
+    assert card.inner_text() == told  # pinned
+    page.keyboard.press("Escape")
+    assert not card.is_visible()
+    page.mouse.move(0, 0)
+    page.locator("[data-testid=pane-autoregressive] .tok").first.hover()
+    assert "one run, one token" in card.inner_text()
+    assert len(_rankings(card)) == 1
+    page.mouse.move(0, 0)
+    assert not card.is_visible()
+
+    page.locator("[data-testid=pane-speculative] .text").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_label("Instruction").hover()
+    assert card.is_visible()
+
+
+def _rankings(card):
+    return [ranking.locator("li") for ranking in card.locator("ol").all()]
+
+
+def test_greedy_says_whose_probabilities_the_card_shows(page):
+    wait_for_end(page, "stop")
+    page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.click()
+    told = page.locator(".token-card").inner_text()
+    assert "The models’ own probabilities" in told
+    assert "drawn →" not in told
+
+
+def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):
+    trace = ran(temperature=1.0, max_new_tokens=40)
+    open_trace(page, tmp_path, trace.to_json())
+    badge_says(page, "Loaded · a trace.json")
+    wait_for_end(page)
+    assert_shows(page, trace)
+    verdict = page.get_by_test_id("verdict").inner_text()
+    assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
+    assert "just now" not in verdict
+    run(page)
+    wait_for_end(page)
+    assert not page.get_by_test_id("badge").is_visible()
+
+
+def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
+    run(page)
+    wait_for_end(page)
+    open_trace(page, tmp_path, '{"schema": "trace@9"}')
+    notice = page.get_by_test_id("notice")
+    notice.filter(has_text="trace: “trace@9” — it must be trace@1").wait_for()
+    assert_shows(page, dolly.last_trace())
+    trace = ran(max_new_tokens=5)
+    open_trace(page, tmp_path, trace.to_json(), "good.json")
+    badge_says(page, "Loaded · good.json")
+    assert notice.inner_text() == ""
+
+
+def test_a_run_under_way_is_not_replaced_by_a_file(dolly, tmp_path):
+    dolly.pause = 0.01
+    session, turn = Session(), threading.Lock()
+    race = session.race(dolly, Request("Say something"), turn)
+    next(race)
+    with pytest.raises(UserError, match="stop the run first"):
+        session.open(tmp_path / "any.json")
+    session.stopped()
+    race.close()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_hostile_texts_of_a_file_stay_text_and_inside_the_page(browser, url, tmp_path, width):
+    record = json.loads(ran(STRANGE, temperature=1.0, max_new_tokens=60).to_json())
+    record["request"]["instruction"] = HOSTILE + "w" * 10_000 + "\u202e"
+    record["environment"]["cpu"] = "<img src=x onerror='window.hacked=4'>" + "\u202e" + "c" * 500
+    trace = Trace.from_json(json.dumps(record))
+    with opened(browser, url, width) as page:
+        open_trace(page, tmp_path, json.dumps(record), "${hacked}{{x}}.json")
+        badge_says(page, "Loaded")
+        wait_for_end(page)
+        assert_shows(page, trace)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_label("show rejected drafts").check()
+        page.locator("[data-testid=pane-speculative] .text").focus()
+        told = ""
+        for _ in range(40):
+            page.keyboard.press("ArrowRight")
+            told += page.locator(".token-card").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("window.hacked") is None
+        assert page.locator(".pane .tok > * > *, .token-card :is(img, script)").count() == 0
+        texts = {token.text for token in trace.speculative.tokens[:30]}
+        if "zero\u200bwidth\u2060" in texts:
+            assert r"zero\u{200b}width\u{2060}" in told
+        if "\u202egnp.exe" in texts:
+            assert "\u202e" not in told
