@@ -173,8 +173,10 @@ def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
         assert f"{trace.speedup:.1f}×" in verdict
         assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
         page.locator(".plot .bars").first.wait_for()
-        rows = page.locator(".timings table").last.locator("tbody tr")
-        assert rows.count() == len(trace.speculative.steps)
+        page.get_by_role("tab", name="Steps").click()
+        page.locator("[data-plot=cost] summary").click()
+        rows = page.locator("[data-plot=cost] tbody tr")
+        assert rows.count() == sum(len(lane.steps) for lane in trace.lanes.values())
 
 
 def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from pipeline.errors import UserError
 from pipeline.pairs import Pair
 from ui import api, link
 from ui.controls import Controls
+from ui.details import Details
+from ui.figure import PLOTLY
 from ui.header import header_fields
 from ui.live import ASSETS, fields, live
 from ui.recorded import recorded
@@ -32,7 +33,6 @@ Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip(
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
 _LOADING_PERIOD = 0.5  # seconds between looks at whether the models are there
 _LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
-_PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 
 
 def build(
@@ -62,11 +62,13 @@ def build(
         first = replayed(recorded(), "Recorded")
         verdict = live("verdict", "fields", fields(**(first.verdict or {})))
         lanes = live("lanes", ("lanes", "lanes.card", "lanes.replay"), first.lanes or "")
-        upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
-        timings = live("timings", "timings", first.timings or "", plotly=str(_PLOTLY))
-        download = gr.DownloadButton(
-            "Download the trace", visible=False, size="sm", elem_id="trace"
-        )
+        details = Details(first.details)
+        with gr.Row(elem_id="exports"):
+            upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
+            download = gr.DownloadButton(
+                "Download the trace", visible=False, size="sm", elem_id="trace"
+            )
+            steps = gr.DownloadButton("Steps as CSV", visible=False, size="sm")
 
         def shown(view: View) -> Updates:
             updates: Updates = {}
@@ -74,14 +76,16 @@ def build(
                 updates[lanes] = view.lanes
             if view.verdict is not None:
                 updates[verdict] = fields(**view.verdict)
-            if view.timings is not None:
-                updates[timings] = view.timings
+            for tab, value in view.details.items():
+                updates[details.views[tab]] = value
             if view.status is not None:
                 updates[header] = header_fields(pair, loading, view.status)
             if view.notice is not None:
                 updates[notice] = fields(line=view.notice)
             if view.download is not None:
                 updates[download] = gr.DownloadButton(value=view.download, visible=True)
+            if view.steps is not None:
+                updates[steps] = gr.DownloadButton(value=view.steps, visible=True)
             return updates or gr.skip()
 
         def loaded() -> Iterator[Updates]:
@@ -117,7 +121,7 @@ def build(
                 logging.getLogger(__name__).exception("A trace could not be shown")
                 return {notice: fields(line=run_failed(error))}
 
-        outputs = [header, notice, verdict, lanes, timings, download]
+        outputs = [header, notice, verdict, lanes, *details.views.values(), download, steps]
         run = controls.run.click(
             answer,
             inputs=[session, *controls.inputs],
@@ -145,6 +149,7 @@ def build(
             show_progress="hidden",
             api_visibility="private",
         )
+        details.on_select(lambda session, tab: shown(session.look_at(tab)), session)
         page.load(
             loaded,
             outputs=[header],
@@ -188,7 +193,7 @@ def serve(
             theme=THEME,
             css_paths=sorted(ASSETS.glob("*.css")),
             js=(ASSETS / "page.js").read_text(encoding="utf-8"),
-            allowed_paths=[str(_PLOTLY)],
+            allowed_paths=[str(PLOTLY)],
             max_file_size=_LARGEST_UPLOAD,
             ssr_mode=False,
             run_history=False,

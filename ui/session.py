@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.trace import Trace
+from ui.details import TABS, detail, details
+from ui.files import Files
 from ui.header import Status
 from ui.recorded import badge, read_trace
 from ui.stream import Stream
-from ui.timings import timings
 from ui.transcript import Transcript
 from ui.turn import Turn
 from ui.verdict import summary, verdict
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.race import Mode
     from pipeline.request import Request
 
-_SLOW_PERIOD = 1.0  # seconds between two drawings of the plot
+_SLOW_PERIOD = 1.0  # seconds between two drawings of the plots
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,16 @@ class View:
 
     lanes: str | None = None
     verdict: dict[str, str] | None = None
-    timings: str | None = None
+    details: dict[str, str] = field(default_factory=dict)  # by tab
     status: Status | None = None
     notice: str | None = None
-    download: Path | None = None
+    download: Path | None = None  # the trace
+    steps: Path | None = None  # the table of steps
 
 
 def finished(trace: Trace, lanes: str) -> View:
     """All that is shown of a run that has ended; `lanes` are the lines of its transcript."""
-    return View(lanes=lanes, verdict=verdict(trace), timings=timings(trace, tables=True))
+    return View(lanes=lanes, verdict=verdict(trace), details=details(trace))
 
 
 def replayed(trace: Trace, word: str) -> View:
@@ -61,6 +62,8 @@ class Session:
 
     def __init__(self) -> None:
         self._show: _Show | None = None
+        self._files: Files | None = None  # of a trace that was opened
+        self._tab = TABS[0]
 
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
@@ -77,7 +80,7 @@ class Session:
         self._show = show
         yield show.begin()
         for _ in show.stream.beats():
-            yield show.advance()
+            yield show.advance(self._tab)
         yield show.end()
 
     def stopped(self) -> View:
@@ -98,14 +101,21 @@ class Session:
         trace = read_trace(file)
         view = replayed(trace, f"Loaded · {file.name}")
         self.close()
+        self._files = Files(trace)
         status = Status("opened", "Trace opened", trace.request["draft_length"])
-        return replace(view, status=status, notice="", download=file)
+        return replace(view, status=status, notice="", download=file, steps=self._files.steps)
+
+    def look_at(self, tab: str) -> View:
+        """What there is to see in that tab, which alone is kept up to date while a run goes on."""
+        self._tab = tab
+        return self._show.now(tab) if self._show else View()
 
     def close(self) -> None:
         """Forgets the run and its file."""
-        if self._show is not None:
-            self._show.folder.cleanup()
-            self._show = None
+        for files in (self._files, self._show and self._show.files):
+            if files:
+                files.close()
+        self._files = self._show = None
 
 
 class _Show:
@@ -122,7 +132,7 @@ class _Show:
         self.ended = False
         self._quarter = 0
         self._drawn = monotonic()
-        self.folder = tempfile.TemporaryDirectory(prefix="dolly-")
+        self.files: Files | None = None  # when it has ended
         self.stream = Stream(self._run, turn)
 
     def begin(self) -> View:
@@ -130,7 +140,7 @@ class _Show:
             lanes=self._transcript.text, status=self._status("running", "Racing · 0 %"), notice=""
         )
 
-    def advance(self) -> View:
+    def advance(self, tab: str) -> View:
         with self._lock:
             updates = self.stream.take()
             if not updates or self.ended:
@@ -143,9 +153,16 @@ class _Show:
             return View(
                 lanes=self._transcript.text,
                 verdict=verdict(trace) if slow else None,
-                timings=timings(trace, tables=False) if slow else None,
+                details={tab: detail(tab, trace, tables=False)} if slow else {},
                 status=self._progress(trace),
             )
+
+    def now(self, tab: str) -> View:
+        """A tab that was not kept up to date; at the end of a run all are."""
+        with self._lock:
+            if self.ended:
+                return View()
+            return View(details={tab: detail(tab, self._run.trace(), tables=False)})
 
     def end(self) -> View:
         with self._lock:
@@ -156,11 +173,13 @@ class _Show:
             self._transcript.end(trace)
             failure = self.stream.failure
             outcome = ("error", "Failed") if failure else ("ready", summary(trace))
+            self.files = Files(trace)
             return replace(
                 finished(trace, self._transcript.text),
                 status=self._status(*outcome),
                 notice=run_failed(failure) if failure else "",
-                download=self._written(trace),
+                download=self.files.trace,
+                steps=self.files.steps,
             )
 
     def _progress(self, trace: Trace) -> Status | None:
@@ -174,13 +193,6 @@ class _Show:
 
     def _status(self, state: str, line: str) -> Status:
         return Status(state, line, self._request.draft_length)
-
-    def _written(self, trace: Trace) -> Path:
-        """The trace as a file to download; Gradio serves a copy, and cleans that up itself."""
-        when = trace.created[:19].replace(":", "")
-        path = Path(self.folder.name) / f"dolly-trace-{when}.json"
-        path.write_text(trace.to_json(), encoding="utf-8")
-        return path
 
 
 def run_failed(error: Exception) -> str:

@@ -1,126 +1,143 @@
-"""What each target run cost, as a Plotly figure and as tables.
-
-Colours are CSS variables: the page knows its theme, Python does not.
-"""
+"""Where a run's time went: of each lane in all, and token by token."""
 
 from __future__ import annotations
 
-import json
+import math
 from collections import Counter
+from itertools import accumulate, zip_longest
 
-import plotly.graph_objects as go
+from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from ui.figure import Json, Plot, axes, look, milliseconds
+from ui.table import Table
 
-from pipeline.trace import Lane, Trace
-from ui.live import encode
-
-_PARTS = (  # field of a step, its name, its pattern: none depends on colour alone
-    ("draft_s", "draft", "/"),
-    ("verify_s", "verify", ""),
-    ("other_s", "other", "x"),
+PARTS = (  # of a lane's time: its name, its pattern
+    ("prefill", "."),
+    ("draft", "/"),
+    ("verify", ""),
+    ("other", "x"),
 )
-_LANE_COLUMNS = ("", "Prefill ms", "Decoding ms", "Tokens", "Target runs", "ms per token")
-_STEP_COLUMNS = ("Run", "Draft ms", "Verify ms", "Other ms", "Drafted", "Accepted", "Made")
+_LOOKS = {
+    AUTOREGRESSIVE: {"color": "var(--mute)", "width": 2, "dash": "dash", "shape": "hv"},
+    SPECULATIVE: {"color": "var(--brand)", "width": 2.5, "shape": "hv"},
+}
 
 
-def timings(trace: Trace, tables: bool) -> str:
-    """The value of `timings.js`. Without `tables` it is quick enough for a run under way."""
-    value: dict[str, object] = {"figure": json.loads(step_times(trace).to_json())}
-    if tables:
-        lanes = [_lane_row(name, lane) for name, lane in trace.lanes.items()]
-        steps = _step_rows(trace.lanes["speculative"])
-        value["tables"] = [
-            {"columns": _LANE_COLUMNS, "rows": lanes},
-            {"columns": _STEP_COLUMNS, "rows": steps},
-        ]
-    return encode(value)
+def timings(trace: Trace) -> dict[str, Plot]:
+    """The plots of this tab."""
+    return {"lanes": _lanes(trace), "race": _race(trace)}
 
 
-def step_times(trace: Trace) -> go.Figure:
-    """The speculative lane's runs, stacked by part, under the autoregressive lane's."""
-    figure = go.Figure()
-    if lane := trace.speculative:
-        runs = [step.index + 1 for step in lane.steps]
-        for field, name, pattern in _PARTS:
-            figure.add_bar(
-                x=runs,
-                y=[_ms(getattr(step, field)) for step in lane.steps],
-                name=name,
-                marker={
-                    "color": f"var(--{name}-time)",
-                    "line": {"color": "var(--card)", "width": 0.5},
-                    "pattern": {
-                        "shape": pattern,
-                        "fgcolor": "var(--card)",
-                        "fillmode": "overlay",
-                        "size": 5,
-                        "solidity": 0.25,
-                    },
-                },
-                hovertemplate=f"run %{{x}}<br>{name} %{{y:.2f}} ms<extra>speculative</extra>",
-            )
-    if lane := trace.autoregressive:
-        figure.add_scatter(
-            x=[step.index + 1 for step in lane.steps],
-            y=[_ms(step.seconds) for step in lane.steps],
-            name="an autoregressive run",
-            mode="lines",
-            line={"shape": "hvh", "color": "var(--ink)", "width": 1.5, "dash": "dot"},
-            hovertemplate="run %{x}<br>%{y:.2f} ms<extra>autoregressive</extra>",
-        )
-    figure.update_layout(
-        template="none",
-        barmode="stack",
-        bargap=0.15,
-        height=280,
-        margin={"l": 52, "r": 8, "t": 8, "b": 40},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": "var(--mute)", "size": 12},
-        hoverlabel={"bgcolor": "var(--card)", "bordercolor": "var(--line)"},
-        legend={
+def _lanes(trace: Trace) -> Plot:
+    """Model time of each lane, by what it was spent on."""
+    times = {name: _milliseconds(lane) for name, lane in trace.lanes.items()}
+    totals = {name: sum(parts.values()) for name, parts in times.items()}
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "x": [parts[part] for parts in times.values()],
+            "y": list(times),
+            "name": part,
             "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-        },
-        xaxis={"title": {"text": "target run"}, "showgrid": False},
-        yaxis={
-            "title": {"text": "milliseconds"},
-            "gridcolor": "var(--line)",
-            "zeroline": False,
-            "rangemode": "tozero",
-        },
-        uirevision=trace.created,
+            "marker": look(f"--{part}-time", pattern),
+            "hovertemplate": f"{part} %{{x:.1f}} ms<extra>%{{y}}</extra>",
+        }
+        for part, pattern in PARTS
+    ]
+    data.append(
+        {
+            "type": "scatter",
+            "x": list(totals.values()),
+            "y": list(totals),
+            "text": [f" {total:.0f} ms" for total in totals.values()],
+            "mode": "text",
+            "textposition": "middle right",
+            "textfont": {"color": "var(--ink)"},
+            "cliponaxis": False,  # it stands in the margin
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
     )
-    return figure
+    longest = max(totals.values(), default=0) or 1
+    layout = axes(
+        trace,
+        "milliseconds of model time",
+        "",
+        height=220,
+        bargap=0.35,
+        margin={"r": 72},
+        xaxis={"showgrid": True, "gridcolor": "var(--line)", "range": [0, longest]},
+        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
+    )
 
-
-def _lane_row(name: str, lane: Lane) -> list[str]:
-    each = lane.seconds_per_token
-    return [
-        name,
-        f"{_ms(lane.prefill_s):.1f}",
-        f"{_ms(lane.decode_s):.1f}",
-        str(len(lane.tokens)),
-        str(len(lane.steps)),
-        "–" if each is None else f"{_ms(each):.2f}",
-    ]
-
-
-def _step_rows(lane: Lane) -> list[list[str]]:
-    made = Counter(token.step for token in lane.tokens)
-    return [
-        [
-            str(step.index + 1),
-            *(f"{_ms(getattr(step, field)):.2f}" for field, _, _ in _PARTS),
-            str(len(step.drafted)),
-            str(step.accepted),
-            str(made[step.index]),
+    def table() -> Table:
+        names = [part for part, _ in PARTS]
+        rows = [
+            [
+                name,
+                *(f"{times[name][part]:.1f}" for part in names),
+                f"{totals[name]:.1f}",
+                str(len(lane.tokens)),
+                str(len(lane.steps)),
+                _per_token(lane),
+            ]
+            for name, lane in trace.lanes.items()
         ]
-        for step in lane.steps
+        parts = (f"{name.capitalize()} ms" for name in names)
+        return Table(("Lane", *parts, "In all ms", "Tokens", "Target runs", "ms a token"), rows)
+
+    return Plot(data, layout, table)
+
+
+def _race(trace: Trace) -> Plot:
+    """Tokens made, over each lane's own clock."""
+    series = {name: _progress(lane) for name, lane in trace.lanes.items()}
+    data: list[Json] = [
+        {
+            "type": "scatter",
+            "x": clock,
+            "y": count,
+            "name": name,
+            "mode": "lines",
+            "line": _LOOKS[name],
+            "hovertemplate": f"%{{y}} tokens<br>%{{x:.1f}} ms<extra>{name}</extra>",
+        }
+        for name, (clock, count) in series.items()
     ]
 
+    def table() -> Table:
+        columns = [f"{name.capitalize()}{what}" for name in series for what in (" ms", " tokens")]
+        texts = [
+            column
+            for clock, count in series.values()
+            for column in ([f"{at:.2f}" for at in clock], list(map(str, count)))
+        ]
+        return Table(tuple(columns), [list(row) for row in zip_longest(*texts, fillvalue="")])
 
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
+    layout = axes(
+        trace, "milliseconds on each lane’s own clock", "tokens", xaxis={"rangemode": "tozero"}
+    )
+    return Plot(data, layout, table)
+
+
+def _progress(lane: Lane) -> tuple[list[float], list[int]]:
+    """The clock after the prefill and after each step, and the tokens made by then."""
+    made = Counter(token.step for token in lane.tokens)
+    clock = [lane.prefill_s, *(step.time_s for step in lane.steps)]
+    count = accumulate((made[step.index] for step in lane.steps), initial=0)
+    return [milliseconds(seconds) for seconds in clock], list(count)
+
+
+def _milliseconds(lane: Lane) -> dict[str, float]:
+    """Of each part."""
+    seconds = {
+        "prefill": lane.prefill_s,
+        "draft": math.fsum(step.draft_s for step in lane.steps),
+        "verify": math.fsum(step.verify_s for step in lane.steps),
+        "other": math.fsum(step.other_s for step in lane.steps),
+    }
+    return {part: milliseconds(taken) for part, taken in seconds.items()}
+
+
+def _per_token(lane: Lane) -> str:
+    each = lane.seconds_per_token
+    return "" if each is None else f"{milliseconds(each):.2f}"

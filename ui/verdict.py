@@ -1,29 +1,38 @@
-"""What a race showed, in words. Every figure is the trace's own."""
+"""What a run showed, in words. Every figure is the trace's own."""
 
 from __future__ import annotations
 
+from pipeline.cost_model import CostModel, measured
 from pipeline.trace import Lane, Trace
+from ui.acceptance import LENGTHS
 
 _EVEN = 0.05  # speedups this close to 1 are no difference
+_BLAMED = {  # by `CostModel`'s fields
+    "acceptance": "the draft is too often wrong: a = {:.2f} of its tested tokens passed",
+    "draft": "the draft is too slow: drafting a token takes c = {:.2f} of a target step",
+    "verify": "verification is too dear: it takes v = {:.2f} of a step beyond the step itself",
+}
+_NONE = "–"
 
 
 def verdict(trace: Trace) -> dict[str, str]:
-    """The fields of `verdict.html`; works while the race still runs."""
-    slow, fast = trace.autoregressive, trace.speculative
-    assert slow is not None  # a verdict is about two lanes
-    assert fast is not None
-    tone, headline = _headline(trace.speedup)
-    when = "both measured on this machine just now" if trace.finished else "so far"
+    """The fields of `verdict.html`; works while the run is under way, and for one lane alone."""
+    fast = trace.speculative
+    tone, headline, label = _headline(trace)
     mark, strong, text = _sameness(trace)
-    acceptance = fast.acceptance_rate
+    acceptance = fast.acceptance_rate if fast else None
+    efficiency = fast.block_efficiency if fast else None
+    lanes = trace.lanes.values()
     return {
         "state": tone,
         "headline": headline,
-        "headline_label": f"per decoded token, {when}",
-        "rates": f"{_rate(slow.tokens_per_second)} → {_rate(fast.tokens_per_second)}",
-        "acceptance": "–" if acceptance is None else f"{100 * acceptance:.0f} %",
-        "counts": _counts(fast),
-        "per_run": "–" if fast.block_efficiency is None else f"{fast.block_efficiency:.1f}",
+        "headline_label": label,
+        "rates": " → ".join(_rounded(lane.tokens_per_second) for lane in lanes),
+        "acceptance": _percent(acceptance),
+        "counts": _counts(fast) if fast else "nothing is drafted in this lane",
+        "per_run": _NONE if efficiency is None else f"{efficiency:.1f}",
+        "first": " → ".join(_rounded(_first_ms(lane)) for lane in lanes),
+        "why": _why(trace),
         "mark": mark,
         "same": strong,
         "same_text": text,
@@ -34,12 +43,21 @@ def summary(trace: Trace) -> str:
     """The verdict in one short line, for the status."""
     if not trace.finished:
         return "Stopped"
-    outcome = _headline(trace.speedup)[1].removesuffix(" here")
+    outcome = _headline(trace)[1].removesuffix(" here")
     return f"{outcome} · identical output" if trace.identical else outcome
 
 
-def _headline(speedup: float | None) -> tuple[str, str]:
-    """Its tone and its words."""
+def _headline(trace: Trace) -> tuple[str, str, str]:
+    """Its tone, its words, and what they are about."""
+    if len(trace.lanes) == 1:
+        ((name, lane),) = trace.lanes.items()
+        rate = f"{_rounded(lane.tokens_per_second)} tok/s"
+        return "even", rate, f"{name} alone: nothing to compare it with"
+    when = "both measured on this machine just now" if trace.finished else "so far"
+    return *_outcome(trace.speedup), f"per decoded token, {when}"
+
+
+def _outcome(speedup: float | None) -> tuple[str, str]:
     if speedup is None:
         return "even", "Racing…"
     if speedup > 1 + _EVEN:
@@ -52,13 +70,51 @@ def _headline(speedup: float | None) -> tuple[str, str]:
 def _counts(lane: Lane) -> str:
     """What the acceptance rests on. The last token of a budget is never drafted for: no news."""
     counts = f"of tested drafts accepted ({lane.accepted} of {lane.tested})"
+    if lane.drafted_yield is not None:
+        counts += f"; {_percent(lane.drafted_yield)} of all that was drafted"
     if lane.undrafted > 1:
         counts += f"; {lane.undrafted} of {len(lane.steps)} rounds drafted nothing"
     return counts
 
 
+def _why(trace: Trace) -> str:
+    """Why it won or lost, by the cost model; nothing while a lane still runs."""
+    if any(lane.finish is None for lane in trace.lanes.values()):
+        return ""
+    if len(trace.lanes) == 1:
+        return "Break-even and the best draft length take both lanes, on the same machine."
+    model = measured(trace)
+    if model is None:
+        return "No draft was tested, so nothing is known of what drafting would gain."
+    lost = trace.speedup is not None and trace.speedup < 1 - _EVEN
+    return f"{_blame(model) if lost else ''}{_thresholds(model)}"
+
+
+def _blame(model: CostModel) -> str:
+    part = model.worst_part()
+    return f"It lost mostly because {_BLAMED[part].format(getattr(model, part))}. "
+
+
+def _thresholds(model: CostModel) -> str:
+    even, best = model.break_even, model.best_length(LENGTHS)
+    breaks = f"Break-even acceptance here is {_percent(even)}"
+    if even is None:
+        breaks = "No acceptance would pay here"
+    return (
+        f"{breaks} at K = {model.length}; the best draft length is {best or '0, to draft nothing'} "
+        f"(a = {model.acceptance:.2f}, c = {model.draft:.2f}, v = {model.verify:.2f}, measured in "
+        f"this run; v is taken as at K = {model.length})."
+    )
+
+
 def _sameness(trace: Trace) -> tuple[str, str, str]:
     """Whether speculation changed the text: a mark, a claim and its reason."""
+    if len(trace.lanes) == 1:
+        return (
+            "alone",
+            "One lane only.",
+            "Run both to see how much faster speculation is, and whether the text stays the same.",
+        )
     agreeing = trace.agreeing_tokens or 0
     if not trace.greedy:
         return (
@@ -84,5 +140,14 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
     )
 
 
-def _rate(tokens_per_second: float | None) -> str:
-    return "–" if tokens_per_second is None else f"{tokens_per_second:.0f}"
+def _first_ms(lane: Lane) -> float | None:
+    """Milliseconds to the first token, prompt included."""
+    return 1000 * lane.tokens[0].time_s if lane.tokens else None
+
+
+def _rounded(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.0f}"
+
+
+def _percent(rate: float | None) -> str:
+    return _NONE if rate is None else f"{100 * rate:.0f} %"

@@ -1,0 +1,24 @@
+// Fills the explanation with the last run's own numbers; every text by textContent.
+const article = element.querySelector(".how");
+
+function showHow() {
+  if (!props.value) return;
+  const { state, fields, tables, paper } = JSON.parse(props.value);
+  article.dataset.state = state;
+  for (const holder of article.querySelectorAll("[data-field]")) {
+    holder.textContent = fields[holder.dataset.field] ?? "";
+  }
+  fillTables({ candidates: null, ...tables, paper });
+  article.querySelector(".paper").hidden = !paper;
+  article.querySelector(".paper .where").textContent = paper?.where ?? "";
+}
+
+function fillTables(tables) {
+  for (const [name, rows] of Object.entries(tables)) {
+    const holder = article.querySelector(`[data-table="${name}"]`);
+    holder.replaceChildren(...(rows ? [table(rows)] : []));
+  }
+}
+
+watch("value", showHow);
+showHow();

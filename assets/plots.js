@@ -1,0 +1,131 @@
+// Draws the figures that Python built, each on one lasting element, in the colours of the theme;
+// beside each the same as a table, and both to keep.
+const frames = Object.fromEntries(
+  [...element.querySelectorAll("[data-plot]")].map((holder) => [holder.dataset.plot, frame(holder)]),
+);
+const coarse = matchMedia("(pointer: coarse)").matches; // there, a finger on a plot means to scroll
+
+function frame(holder) {
+  const title = holder.querySelector("h2");
+  const name = title.textContent;
+  const button = (text, what, act) => {
+    const pressed = make("button", { type: "button", textContent: text, onclick: () => act(made) });
+    pressed.setAttribute("aria-label", `${text} of “${name}”: ${what}`);
+    pressed.dataset.keep = text.toLowerCase();
+    return pressed;
+  };
+  const made = { holder, name, figure: null, table: null, csv: "", stale: false };
+  made.keep = make("span", { className: "keep", hidden: true },
+    button("PNG", "keep the picture", savePicture), button("CSV", "keep the figures", saveFigures));
+  made.plot = make("div", { className: "plot" });
+  made.plot.setAttribute("role", "img");
+  made.plot.setAttribute("aria-label", `${name}; the table that follows holds the same figures`);
+  made.note = make("p", { className: "note" });
+  made.rows = make("div", { className: "table", tabIndex: 0 });
+  made.rows.setAttribute("role", "region");
+  made.rows.setAttribute("aria-label", `${name}, as a table`);
+  made.details = make("details", { hidden: true, ontoggle: () => fillTable(made) },
+    make("summary", { textContent: "As a table" }), made.rows);
+  const head = make("div", { className: "head" });
+  title.replaceWith(head);
+  head.append(title, made.keep);
+  holder.append(made.plot, made.note, made.details);
+  return made;
+}
+
+// --- drawing -----------------------------------------------------------------------------------
+
+// Plotly is large: it is fetched when there is something to draw, once for all tabs.
+function plotly() {
+  return (window.plotlyLoading ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = new URL("gradio_api/file=" + props.plotly, document.baseURI);
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = reject;
+    document.head.append(script);
+  }));
+}
+
+// Python names colours by CSS variable; Plotly wants values.
+function coloured(value, style) {
+  if (typeof value === "string" && value.startsWith("var(")) {
+    return style.getPropertyValue(value.slice(4, -1)).trim();
+  }
+  if (Array.isArray(value)) return value.map((item) => coloured(item, style));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, coloured(item, style)]),
+  );
+}
+
+// In a tab that is not shown nothing has a size: it is drawn when it has one.
+async function draw(frame) {
+  frame.stale = true;
+  if (!frame.figure || !frame.plot.offsetWidth) return;
+  const Plotly = await plotly();
+  if (!frame.stale || !frame.plot.offsetWidth) return;
+  frame.stale = false;
+  const { data, layout } = coloured(frame.figure, getComputedStyle(document.body));
+  layout.dragmode = coarse ? false : "zoom";
+  frame.width = frame.plot.offsetWidth;
+  await Plotly.react(frame.plot, data, { ...layout, width: frame.width }, { displayModeBar: false });
+}
+
+const sizes = new ResizeObserver(() => {
+  for (const frame of Object.values(frames)) {
+    if (frame.stale || frame.width !== frame.plot.offsetWidth) draw(frame);
+  }
+});
+
+function showPlots() {
+  if (!props.value) return;
+  for (const [name, shown] of Object.entries(JSON.parse(props.value).plots)) {
+    const frame = frames[name];
+    frame.figure = { data: shown.data, layout: shown.layout };
+    frame.table = shown.table; // these come at the end
+    frame.csv = shown.csv;
+    frame.plot.style.minHeight = `${shown.layout.height}px`;
+    frame.note.textContent = shown.note;
+    frame.keep.hidden = frame.details.hidden = !shown.table;
+    fillTable(frame);
+    draw(frame);
+  }
+}
+
+function fillTable(frame) {
+  if (frame.details.open && frame.table) frame.rows.replaceChildren(table(frame.table));
+}
+
+// --- keeping -----------------------------------------------------------------------------------
+
+const fileName = (frame) => `dolly-${frame.holder.dataset.plot}`;
+
+// As it is shown, zoom and theme included, with its title.
+async function savePicture(frame) {
+  const Plotly = await plotly();
+  const style = getComputedStyle(document.body);
+  const { data, layout } = coloured(frame.figure, style);
+  const picture = {
+    ...layout,
+    ...(frame.plot.layout && { xaxis: frame.plot.layout.xaxis, yaxis: frame.plot.layout.yaxis }),
+    paper_bgcolor: style.getPropertyValue("--card").trim(),
+    title: { text: frame.name, x: 0.02, y: 0.98, yanchor: "top", font: { color: style.getPropertyValue("--ink").trim() } },
+    margin: { ...layout.margin, t: 84 },
+  };
+  const size = { width: 1200, height: layout.height + 96, scale: 2 };
+  await Plotly.downloadImage({ data, layout: picture }, { format: "png", filename: fileName(frame), ...size });
+}
+
+function saveFigures(frame) {
+  const file = new Blob(["\ufeff", frame.csv], { type: "text/csv" }); // else Excel takes it for Latin-1
+  const link = make("a", { href: URL.createObjectURL(file), download: `${fileName(frame)}.csv` });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+for (const frame of Object.values(frames)) sizes.observe(frame.plot);
+new MutationObserver(() => Object.values(frames).forEach(draw)).observe(document.body, {
+  attributeFilter: ["class"],
+});
+watch("value", showPlots);
+showPlots();

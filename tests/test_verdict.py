@@ -1,0 +1,118 @@
+"""What the verdict says, of traces whose figures are known."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from pipeline.cost_model import measured
+from pipeline.events import FinishReason
+from pipeline.request import Request
+from tests.fake_dolly import FakeDolly
+from tests.test_cost_model import trace_of
+from ui.verdict import summary, verdict
+
+
+def timed(draft_s, verify_s, step_s=0.010, **settings):
+    """A race whose every step took as told: `draft_s` of each drafted token."""
+    return trace_of(
+        {
+            "autoregressive": lambda step: {"verify_s": step_s, "other_s": 0.0},
+            "speculative": lambda step: {
+                "draft_s": draft_s * len(step.drafted),
+                "verify_s": verify_s,
+                "other_s": 0.0,
+            },
+        },
+        **settings,
+    )
+
+
+def alone(trace, name):
+    return replace(trace, lanes={name: trace.lanes[name]})
+
+
+def test_the_figures_are_the_trace_s_own():
+    trace = timed(0.0005, 0.010)
+    fast = trace.speculative
+    told = verdict(trace)
+    assert told["state"] == "win"
+    assert told["headline"] == f"{trace.speedup:.1f}× faster"
+    assert told["rates"] == f"100 → {fast.tokens_per_second:.0f}"
+    assert told["acceptance"] == f"{100 * fast.acceptance_rate:.0f} %"
+    assert f"({fast.accepted} of {fast.tested})" in told["counts"]
+    assert f"{100 * fast.drafted_yield:.0f} % of all that was drafted" in told["counts"]
+    assert told["per_run"] == f"{fast.block_efficiency:.1f}"
+    first = [1000 * lane.tokens[0].time_s for lane in trace.lanes.values()]
+    assert told["first"] == " → ".join(f"{ms:.0f}" for ms in first)
+    assert told["same"] == "Identical output."
+
+
+def test_break_even_and_the_best_length_are_the_cost_model_s():
+    trace = timed(0.002, 0.011)
+    model = measured(trace)
+    why = verdict(trace)["why"]
+    assert f"Break-even acceptance here is {100 * model.break_even:.0f} % at K = 4" in why
+    assert f"the best draft length is {model.best_length(range(9))}" in why
+    assert "a = " in why
+    assert "c = 0.20, v = 0.10" in why
+    assert "lost" not in why
+
+
+@pytest.mark.parametrize(
+    ("draft_s", "verify_s", "reason"),
+    [
+        (0.100, 0.010, "the draft is too slow"),
+        (0.001, 0.100, "verification is too dear"),
+        (0.003, 0.014, "the draft is too often wrong"),
+    ],
+)
+def test_a_loss_is_said_plainly_and_blamed_on_what_would_gain_most(draft_s, verify_s, reason):
+    told = verdict(timed(draft_s, verify_s))
+    assert told["state"] == "loss"
+    assert "speculation loses here" in told["headline"]
+    assert told["why"].startswith(f"It lost mostly because {reason}")
+
+
+def test_where_no_acceptance_would_pay_it_says_so():
+    why = verdict(timed(0.020, 0.030))["why"]
+    assert "No acceptance would pay here" in why
+    assert "the best draft length is 0, to draft nothing" in why
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "speculative"])
+def test_one_lane_alone_has_a_verdict_that_says_what_it_cannot_say(name):
+    trace = alone(timed(0.001, 0.011), name)
+    told = verdict(trace)
+    rate = f"{trace.lanes[name].tokens_per_second:.0f} tok/s"
+    assert told["headline"] == rate
+    assert "nothing to compare it with" in told["headline_label"]
+    assert told["mark"] == "alone"
+    assert "take both lanes" in told["why"]
+    assert (told["acceptance"] == "–") == (name == "autoregressive")
+    assert summary(trace) == rate
+
+
+def test_while_it_runs_nothing_is_concluded():
+    trace = timed(0.001, 0.011)
+    running = {name: replace(lane, finish=None) for name, lane in trace.lanes.items()}
+    told = verdict(replace(trace, lanes=running))
+    assert told["why"] == ""
+    assert told["headline_label"] == "per decoded token, so far"
+    begun = FakeDolly([" a", " b"]).start(Request("any")).trace()
+    assert verdict(begun)["headline"] == "Racing…"
+
+
+def test_a_stopped_run_is_told_as_far_as_it_came():
+    trace = timed(0.001, 0.011)
+    cancelled = partial(replace, finish=FinishReason.CANCELLED)
+    stopped = replace(trace, lanes={name: cancelled(lane) for name, lane in trace.lanes.items()})
+    assert summary(stopped) == "Stopped"
+    told = verdict(stopped)
+    assert "so far" in told["headline_label"]
+    assert "Break-even" in told["why"]
+
+
+def test_drafting_nothing_is_not_blamed_on_anybody():
+    trace = timed(0.001, 0.011, max_new_tokens=1)  # its one token is never drafted for
+    assert "No draft was tested" in verdict(trace)["why"]

@@ -1,0 +1,162 @@
+"""How often drafts passed, and what that is worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pipeline.cost_model import CostModel, measured
+from pipeline.request import MAX_DRAFT_LENGTH
+from pipeline.trace import Lane, Trace
+from ui.figure import Json, Plot, axes, look
+from ui.table import Table
+
+LENGTHS = range(MAX_DRAFT_LENGTH + 1)
+_Z = 1.96  # of a 95 % interval
+
+
+def acceptance(trace: Trace) -> dict[str, Plot]:
+    """The plots of this tab."""
+    return {"positions": _positions(trace), "predicted": _predicted(trace)}
+
+
+def by_position(lane: Lane) -> list[tuple[int, int]]:
+    """Drafts tested at each position of a draft, and those accepted of them."""
+    longest = max((step.tested for step in lane.steps), default=0)
+    return [
+        (
+            sum(step.tested > place for step in lane.steps),
+            sum(step.accepted > place for step in lane.steps),
+        )
+        for place in range(longest)
+    ]
+
+
+def wilson(passed: int, tested: int) -> tuple[float, float]:
+    """A 95 % interval of a rate (Wilson 1927); `tested` is at least 1."""
+    rate, weight = passed / tested, _Z**2 / tested
+    centre = (rate + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * rate * (1 - rate) + weight**2 / 4) / (1 + weight)
+    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
+
+
+def _positions(trace: Trace) -> Plot:
+    counts = by_position(trace.speculative) if trace.speculative else []
+    places = [str(place) for place in range(1, len(counts) + 1)]
+    rates = [passed / tested for tested, passed in counts]
+    spans = [wilson(passed, tested) for tested, passed in counts]
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "x": places,
+            "y": rates,
+            "name": "accepted",
+            "marker": look("--accepted", "", "--accepted-edge"),
+            "error_y": {
+                "type": "data",
+                "array": [b - rate for (_, b), rate in zip(spans, rates, strict=True)],
+                "arrayminus": [rate - a for (a, _), rate in zip(spans, rates, strict=True)],
+                "color": "var(--ink)",
+                "thickness": 1,
+            },
+            "customdata": [list(count) for count in counts],
+            "hovertemplate": "position %{x}<br>%{customdata[1]} of %{customdata[0]}, %{y:.0%}"
+            "<extra></extra>",
+            "showlegend": False,
+        },
+        {
+            "type": "scatter",  # at the foot of the bars, where no whisker crosses it
+            "x": places,
+            "y": [0.02] * len(places),
+            "text": [f"n = {tested}" for tested, _ in counts],
+            "mode": "text",
+            "textposition": "top center",
+            "textfont": {"color": "var(--ink)"},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        },
+    ]
+    layout = axes(
+        trace,
+        "position in the draft",
+        "accepted of tested",
+        bargap=0.4,
+        xaxis={"type": "category"},
+        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+    )
+
+    def table() -> Table:
+        rows = [
+            [place, str(tested), str(passed), f"{rate:.3f}", f"{low:.3f}", f"{high:.3f}"]
+            for place, (tested, passed), rate, (low, high) in zip(
+                places, counts, rates, spans, strict=True
+            )
+        ]
+        columns = ("Position", "Tested", "Accepted", "Rate", "95 % from", "95 % to")
+        return Table(columns, rows)
+
+    note = "" if counts else "Nothing was drafted and tested in this run."
+    return Plot(data, layout, table, note)
+
+
+def _predicted(trace: Trace) -> Plot:
+    """By the cost model, for every draft length; and what this run measured, at its own."""
+    model, speedup = measured(trace), trace.speedup
+    columns = ("K", "Expected tokens a run", "Cost in steps", "Predicted speedup", "Measured")
+    layout = axes(trace, "draft length K", "times autoregression")
+    if model is None or speedup is None:
+        note = "The prediction takes both lanes, with drafts that were tested."
+        return Plot([], layout, lambda: Table(columns, []), note)
+    lengths = [replace(model, length=length) for length in LENGTHS]
+    data: list[Json] = [
+        {
+            "type": "scatter",
+            "x": list(LENGTHS),
+            "y": [round(each.speedup, 4) for each in lengths],
+            "name": "predicted",
+            "mode": "lines+markers",
+            "line": {"color": "var(--brand)", "width": 2, "dash": "dot"},
+            "marker": {"symbol": "circle-open", "size": 8},
+            "hovertemplate": "K = %{x}<br>predicted %{y:.2f}×<extra></extra>",
+        },
+        {
+            "type": "scatter",
+            "x": [model.length],
+            "y": [round(speedup, 4)],
+            "name": "measured",
+            "mode": "markers+text",
+            "text": [f" {speedup:.2f}×"],
+            "textposition": "bottom right",
+            "textfont": {"color": "var(--ink)"},
+            "marker": {"symbol": "diamond", "size": 13, "color": "var(--ink)"},
+            "hovertemplate": "K = %{x}<br>measured %{y:.2f}×<extra></extra>",
+        },
+    ]
+    even = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
+    highest = max(speedup, *(each.speedup for each in lengths))
+    layout["shapes"] = [even | {"line": {"color": "var(--mute)", "width": 1, "dash": "dash"}}]
+    layout["yaxis"]["range"] = [0, 1.15 * highest]
+    layout["xaxis"]["tickvals"] = list(LENGTHS)
+
+    def table() -> Table:
+        rows = [_row(each, speedup if each.length == model.length else None) for each in lengths]
+        return Table(columns, rows)
+
+    return Plot(data, layout, table, _note(model, trace))
+
+
+def _row(model: CostModel, speedup: float | None) -> list[str]:
+    figures = (model.block_efficiency, model.cost, model.speedup)
+    shown = "" if speedup is None else f"{speedup:.3f}"
+    return [str(model.length), *(f"{figure:.3f}" for figure in figures), shown]
+
+
+def _note(model: CostModel, trace: Trace) -> str:
+    auto = trace.request.get("draft_length") == "auto"
+    drafted = "K is the median of what was drafted. " if auto else ""
+    numbers = f"a = {model.acceptance:.2f}, c = {model.draft:.2f}, v = {model.verify:.2f}"
+    return (
+        f"{drafted}{numbers} are this run’s own; v is taken as measured at K = {model.length} for "
+        "every K. The model leaves out what is neither drafting nor verifying, and that acceptance "
+        "may change with the position."
+    )

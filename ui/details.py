@@ -1,0 +1,79 @@
+"""The tabs below the answers: for whoever wants to know why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gradio as gr
+
+from pipeline.trace import Trace
+from ui.acceptance import acceptance
+from ui.caches import caches, picture, saved
+from ui.figure import PLOTLY, plain
+from ui.how import how, paper
+from ui.live import encode, live
+from ui.steps import steps
+from ui.timings import timings
+
+_PLOTS = {"timings": timings, "steps": steps, "acceptance": acceptance, "cache": caches}
+_TITLES = {
+    "timings": "Timings",
+    "steps": "Steps",
+    "acceptance": "Acceptance",
+    "cache": "Cache",
+    "how": "How it works",
+}
+TABS = tuple(_TITLES)
+
+
+def detail(tab: str, trace: Trace, tables: bool = True) -> str:
+    """The value of a tab; all that it shows comes from the trace. Without `tables` it is quick
+    enough for a run under way.
+    """
+    if tab == "how":
+        return encode(how(trace) | {"paper": paper()})
+    value: dict[str, Any] = {"plots": plain(_PLOTS[tab](trace), tables)}
+    if tab == "cache":
+        value |= {"picture": picture(trace), "saved": saved()}
+    return encode(value)
+
+
+def details(trace: Trace) -> dict[str, str]:
+    """Every tab's value, of a trace that will not change."""
+    return {tab: detail(tab, trace) for tab in TABS}
+
+
+class Details:
+    """Draws the tabs where it is made. `views` are their components, by the names of `TABS`.
+
+    Args:
+        first: what they show at first, by the same names.
+    """
+
+    def __init__(self, first: Mapping[str, str]) -> None:
+        scripts: dict[str, tuple[str, ...]] = {
+            **dict.fromkeys(_PLOTS, ("table", "plots")),
+            "cache": ("table", "plots", "blocks"),
+            "how": ("table", "how"),
+        }
+        self.views: dict[str, gr.HTML] = {}
+        self._tabs: dict[str, gr.Tab] = {}
+        with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
+            for tab, title in _TITLES.items():
+                with gr.Tab(title, id=tab) as self._tabs[tab]:
+                    self.views[tab] = live(
+                        tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY)
+                    )
+
+    def on_select(self, look_at: Callable[..., Any], session: gr.State) -> None:
+        """`look_at(session, tab)` tells what to show there, when a tab is chosen."""
+        for tab, chosen in self._tabs.items():
+            chosen.select(
+                lambda session, tab=tab: look_at(session, tab),
+                inputs=[session],
+                outputs=[self.views[tab]],
+                queue=False,
+                show_progress="hidden",
+                api_visibility="private",
+            )

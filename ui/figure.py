@@ -1,0 +1,151 @@
+"""What all plots have in common: a figure, the same as a table, and how it looks.
+
+Figures are plain JSON while a run is under way, since to make a `go.Figure` takes a hundred times
+as long, and the models would wait for it. `Plot.figure` is one, checked by Plotly.
+
+Colours are CSS variables: the page knows its theme, Python does not. Nothing is told by colour
+alone: bars have patterns, lines have dashes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from ui.table import Table
+
+PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
+
+Json = dict[str, Any]
+
+_HEIGHT = 280
+_FEW = 12  # target runs
+_FAR_OUT = 3.0  # interquartile ranges above the upper quartile: Tukey's word for such values
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """
+    Attributes:
+        data, layout: Plotly's.
+        table: makes the table; it is not always wanted.
+        note: what the figure itself does not say.
+    """
+
+    data: list[Json]
+    layout: Json
+    table: Callable[[], Table]
+    note: str = ""
+
+    @property
+    def figure(self) -> Any:
+        """A `go.Figure`; raises ValueError where Plotly knows no such thing."""
+        import plotly.graph_objects as go  # slow, and not needed to show a plot
+
+        return go.Figure(self.data, self.layout)
+
+
+def plain(plots: dict[str, Plot], tables: bool) -> Json:
+    """What `plots.js` reads. Without `tables` it is quick enough for a run under way."""
+    shown: Json = {}
+    for name, plot in plots.items():
+        shown[name] = {"data": plot.data, "layout": plot.layout, "note": plot.note}
+        if tables:
+            made = plot.table()
+            table = {"columns": made.columns, "rows": made.rows}
+            shown[name] |= {"table": table, "csv": made.csv()}
+    return shown
+
+
+def shown_lane(trace: Trace) -> tuple[str, Lane]:
+    """The lane that there is something to tell of, and its name: the speculative, if it ran."""
+    name = SPECULATIVE if SPECULATIVE in trace.lanes else AUTOREGRESSIVE
+    return name, trace.lanes[name]
+
+
+def axes(trace: Trace, x: str, y: str, **changes: Any) -> Json:
+    """A layout. What a visitor zoomed stays as it is while the run does.
+
+    Args:
+        trace: of the run.
+        x, y: titles of the axes.
+        changes: further settings, which win.
+    """
+    layout: Json = {
+        "barmode": "stack",
+        "bargap": 0.15,
+        "height": _HEIGHT,
+        "margin": {"l": 52, "r": 12, "t": 8, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "var(--mute)", "size": 12},
+        "hoverlabel": {
+            "bgcolor": "var(--card)",
+            "bordercolor": "var(--line)",
+            "font": {"color": "var(--ink)"},
+        },
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
+        "xaxis": {"title": {"text": x}, "showgrid": False, "zeroline": False},
+        "yaxis": {
+            "title": {"text": y},
+            "gridcolor": "var(--line)",
+            "zeroline": False,
+            "rangemode": "tozero",
+        },
+        "uirevision": trace.created,
+    }
+    return merged(layout, changes)
+
+
+def run_axis(lane: Lane) -> Json:
+    """Of an axis of target runs: of a few, no half ones."""
+    return {"dtick": 1} if len(lane.steps) <= _FEW else {}
+
+
+def merged(one: Json, other: Json) -> Json:
+    """Both; where they differ, the other, within nested objects too."""
+    result = dict(one)
+    for key, value in other.items():
+        old = result.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        result[key] = merged(old or {}, value) if both else value
+    return result
+
+
+def look(colour: str, pattern: str, edge: str = "--card") -> Json:
+    """The marker of a bar: the names of two CSS variables and Plotly's name of a pattern."""
+    return {
+        "color": f"var({colour})",
+        "line": {"color": f"var({edge})", "width": 0.5 if edge == "--card" else 1},
+        "pattern": {
+            "shape": pattern,
+            "fgcolor": f"var({edge})",
+            "fillmode": "overlay",
+            "size": 5,
+            "solidity": 0.25,
+        },
+    }
+
+
+def robust_limit(values: Sequence[float]) -> float | None:
+    """Above it a value would flatten all others, and is better cut off; None if there is none."""
+    if len(values) < 4:
+        return None
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    limit = high + _FAR_OUT * max(high - low, 0.1 * high)
+    kept = [value for value in values if value <= limit]
+    return 1.1 * max(kept) if len(kept) < len(values) else None
+
+
+def milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,28 @@
+"""What a visitor can download of a run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from pipeline.trace import Trace
+from ui.steps import steps_table
+
+
+class Files:
+    """The trace as JSON and its steps as CSV. Gradio serves copies, and cleans those up itself."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="dolly-")
+        when = trace.created[:19].replace(":", "")
+        self.trace = self._write(f"dolly-trace-{when}.json", trace.to_json())
+        # With a mark, or spreadsheets take it for another encoding.
+        self.steps = self._write(f"dolly-steps-{when}.csv", "\ufeff" + steps_table(trace).csv())
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def _write(self, name: str, text: str) -> Path:
+        path = Path(self._folder.name) / name
+        path.write_text(text, encoding="utf-8", newline="")
+        return path

@@ -1,0 +1,180 @@
+"""The page that explains, with this run's own numbers and one of its own tokens."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from pipeline.cost_model import CostModel, measured
+from pipeline.events import Candidates
+from pipeline.trace import Lane, StepRecord, Trace
+from ui.acceptance import LENGTHS
+from ui.figure import Json
+from ui.table import Table
+
+_PAPER = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "paper.json"
+_BEFORE = 60  # characters of the text before the example
+
+
+def how(trace: Trace) -> Json:
+    """What `how.js` shows: fields, tables by name, and whether the example is `greedy`,
+    `sampled` or missing.
+    """
+    found = _rejection(trace.speculative) if trace.speculative else None
+    example = _example(trace, *found) if found else _nothing()
+    example["fields"].update(_cost_fields(trace))
+    return example
+
+
+def _nothing() -> Json:
+    return {"state": "none", "fields": {}, "tables": {}}
+
+
+@cache
+def paper() -> Json | None:
+    """The paper's table beside ours, and where ours was measured; None where it was not."""
+    try:
+        results = json.loads(_PAPER.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    columns = ("New tokens", *("Paper, autoregressive s", "Paper, speculative s", "Paper, ratio"))
+    ours = ("Ours, autoregressive s", "Ours, speculative s", "Ours, ratio")
+    rows = []
+    for row in results["results"]:
+        pairs = (row["paper"], row)
+        times = [(pair["autoregressive_s"], pair["speculative_s"]) for pair in pairs]
+        (slow, fast), (own_slow, own_fast) = times
+        rows.append(
+            [
+                str(row["new_tokens"]),
+                *(f"{slow:.2f}", f"{fast:.2f}", f"{slow / fast:.2f}×"),
+                *(f"{own_slow:.3f}", f"{own_fast:.3f}", f"{own_slow / own_fast:.2f}×"),
+            ]
+        )
+    machine = results["environment"]
+    where = (
+        "Theirs: Dolly v2 12B with 3B as its draft, on a server. Ours: the embedded pair, "
+        f"K = {results['draft_length']}, prompt included, on {machine['cpu']} with "
+        f"{machine['cores']} cores, OpenVINO {machine['openvino']}, {results['created'][:10]}. "
+        "Seconds of two machines and two pairs cannot be compared; the ratios can."
+    )
+    return {"columns": (*columns, *ours), "rows": rows, "where": where}
+
+
+def _rejection(lane: Lane) -> tuple[StepRecord, int] | None:
+    """A step whose draft was rejected, and the place. Rather one where both models told their
+    likeliest tokens, where a number was drawn, and with some text before it.
+    """
+    rejected = [step for step in lane.steps if step.tested > step.accepted]
+    made = {(token.step, token.origin.value) for token in lane.tokens}
+    shown = [step for step in rejected if (step.index, "resampled") in made]
+
+    def telling(step: StepRecord) -> tuple[bool, bool, bool]:
+        place = step.accepted
+        told = place < len(step.draft_top) and place < len(step.target_top)
+        return told, step.uniform[place] is not None, step.index > 0
+
+    best = max(shown, key=telling, default=None)
+    return (best, best.accepted) if best else None
+
+
+def _example(trace: Trace, step: StepRecord, place: int) -> Json:
+    lane = trace.speculative
+    assert lane is not None  # it is where the step comes from
+    replacing = next(t for t in lane.tokens if t.step == step.index and t.origin == "resampled")
+    before = "".join(
+        token.text for token in lane.tokens[: lane.tokens.index(replacing)] if token.text
+    )
+    drafted, chosen = step.drafted[place], replacing.id
+    fields: dict[str, str] = {
+        "before": ("…" if len(before) > _BEFORE else "") + before[-_BEFORE:],
+        "drafted": _named(trace, drafted),
+        "chosen": _named(trace, chosen),
+        "where": f"target run {step.index + 1}, draft position {place + 1}",
+    }
+    if not trace.greedy:
+        number = step.uniform[place]
+        fields |= {
+            "draft_prob": _probability(step.draft_prob[place]),
+            "target_prob": _probability(step.target_prob[place]),
+            "accept_prob": _probability(step.accept_prob[place]),
+            "drawn": "none: it was certain" if number is None else f"{number:.3f}",
+        }
+    told = place < len(step.draft_top) and place < len(step.target_top)
+    target = step.target_top[place] if told else ()
+    draft = step.draft_top[place] if told else ()
+    if trace.greedy:
+        table = _agreement(trace, target, draft)
+    else:
+        wanted = dict(target) | {drafted: step.target_prob[place]}
+        table = _residual(trace, wanted, dict(draft) | {drafted: step.draft_prob[place]})
+    return {
+        "state": "greedy" if trace.greedy else "sampled",
+        "fields": fields,
+        "tables": {"candidates": {"columns": table.columns, "rows": table.rows}} if told else {},
+    }
+
+
+def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
+    """Both models' likeliest tokens, side by side by rank."""
+    rows = [
+        [str(rank), _named(trace, a), _probability(p), _named(trace, b), _probability(q)]
+        for rank, ((a, p), (b, q)) in enumerate(zip(target, draft, strict=False), start=1)
+    ]
+    return Table(("Choice", "Target’s", "probability", "Draft’s", "probability"), rows)
+
+
+def _residual(trace: Trace, wanted: dict[int, float], gave: dict[int, float]) -> Table:
+    """What the target gives beyond what the draft gave, of the tokens that either told."""
+    excess = {
+        token: max(0.0, wanted.get(token, 0.0) - gave.get(token, 0.0)) for token in wanted | gave
+    }
+    whole = sum(excess.values())
+    rows = [
+        [
+            _named(trace, token),
+            _probability(wanted.get(token)),
+            _probability(gave.get(token)),
+            _probability(rest),
+            f"{100 * rest / whole:.0f} %" if whole else "",
+        ]
+        for token, rest in sorted(excess.items(), key=lambda item: -item[1])
+    ]
+    return Table(("Token", "Target", "Draft", "Residual", "Its share"), rows)
+
+
+def _cost_fields(trace: Trace) -> dict[str, str]:
+    model = measured(trace)
+    if model is None:
+        return {"cost": "The cost model takes both lanes, with drafts that were tested."}
+    return {
+        "acceptance": f"a = {model.acceptance:.2f}",
+        "draft": f"c = {model.draft:.2f}",
+        "verify": f"v = {model.verify:.2f}",
+        "length": f"K = {model.length}",
+        "cost": _sum(model, trace),
+    }
+
+
+def _sum(model: CostModel, trace: Trace) -> str:
+    even = model.break_even
+    measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
+    pays = "would not pay at any acceptance" if even is None else f"pays from a = {even:.2f} on"
+    best = model.best_length(LENGTHS)
+    return (
+        f"A round is expected to yield {model.block_efficiency:.2f} tokens and costs "
+        f"{model.cost:.2f} steps: {model.speedup:.2f}×{measured_speedup}. "
+        f"K = {model.length} {pays}; the best draft length here is {best or '0: none'}."
+    )
+
+
+def _named(trace: Trace, token: int) -> str:
+    piece = trace.pieces.get(token)
+    return json.dumps(piece, ensure_ascii=False) if piece else f"token {token}"
+
+
+def _probability(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1e}"
