@@ -8,12 +8,11 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.choice import Choice, add_arguments, chosen
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR, PAIRS, Pair, find_pair
 from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl+C does
     args = _parser().parse_args(argv)
     try:
-        _serve(find_pair(args.pair), args)
+        _serve(chosen(args), args)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -37,16 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _serve(pair: Pair, args: argparse.Namespace) -> None:
-    """The page opens at once; the models load meanwhile."""
+def _serve(choice: Choice, args: argparse.Namespace) -> None:
+    """The page opens at once; the models are fetched and loaded meanwhile."""
+    from ui.loader import Loader
     from ui.page import build, serve
     from ui.turn import Turn
 
-    loading, turn = _loading(pair, args.cache_dir), Turn()
-    page = build(pair, loading, turn, args.max_new_tokens, args.queue_size)
+    loader, turn = Loader(choice, _load, args.fixed_pair), Turn()
+    page = build(loader, turn, args.max_new_tokens, args.queue_size)
     try:
         serve(page, args.host, args.port, args.share, args.mcp)
-        loading.result()
+        loader.dolly()
         threading.Event().wait()
     finally:
         turn.close(_PATIENCE)
@@ -54,42 +54,32 @@ def _serve(pair: Pair, args: argparse.Namespace) -> None:
         page.close(verbose=False)
 
 
-def _loading(pair: Pair, cache_dir: Path | None) -> Future[Dolly]:
-    """The models, loaded by a thread that no one has to wait for in order to leave."""
-    loading: Future[Dolly] = Future()
+def _load(choice: Choice) -> Dolly:
+    from pipeline.dolly import Dolly
 
-    def load() -> None:
-        from pipeline.dolly import Dolly
-        from pipeline.store import Store
-
-        try:
-            loading.set_result(Dolly(pair, store=Store(cache_dir)))
-        except BaseException as error:
-            loading.set_exception(error)
-
-    threading.Thread(target=load, name="load", daemon=True).start()
-    return loading
+    return Dolly(choice.pair, store=choice.store, device=choice.device)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="app.py",
         description=__doc__,
-        epilog="A flag's default is that of DOLLY_PAIR, DOLLY_CACHE_DIR, DOLLY_HOST, DOLLY_PORT, "
-        "DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS or DOLLY_MCP in the environment, where it is set.",
+        epilog="A flag's default is that of DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
+        "DOLLY_FIXED_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS or "
+        "DOLLY_MCP in the environment, where it is set.",
+    )
+    add_arguments(parser)
+    kept = _environment("CACHE_DIR")
+    parser.set_defaults(
+        pair=_environment("PAIR"),
+        weights=_environment("WEIGHTS"),
+        cache_dir=Path(kept) if kept else None,
     )
     parser.add_argument(
-        "--pair",
-        default=_environment("PAIR", DEFAULT_PAIR),
-        metavar="NAME|FOLDER",
-        help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--cache-dir",
-        type=Path,
-        default=_environment("CACHE_DIR"),
-        metavar="FOLDER",
-        help="where models are kept (default: the user's cache)",
+        "--fixed-pair",
+        action="store_true",
+        default=bool(_environment("FIXED_PAIR")),
+        help="visitors may not load another pair, which takes disk, memory and time",
     )
     parser.add_argument(
         "--host",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
@@ -20,11 +19,14 @@ from urllib.parse import urlencode
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from benchmarks.report import Spread, save, table
+from pipeline.choice import Choice
 from pipeline.dolly import Dolly, Run
 from pipeline.pairs import DEFAULT_PAIR
 from pipeline.race import Mode
 from pipeline.request import Request
+from pipeline.store import Store
 from pipeline.trace import Trace
+from ui.loader import Loader
 from ui.page import build, serve
 
 _REQUEST = Request(
@@ -68,9 +70,8 @@ def main() -> None:
     options = parser.parse_args()
 
     dolly = _Kept(options.pair)
-    loading: Future[Dolly] = Future()
-    loading.set_result(dolly)
-    served = build(dolly.pair, loading)
+    loader = Loader(Choice(dolly.pair, Store()), lambda _: dolly)
+    served = build(loader)
     asked = {name: value for name, value in asdict(_REQUEST).items() if value is not None}
     try:
         url = f"{serve(served)}?{urlencode(asked)}"

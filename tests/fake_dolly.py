@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from functools import partial
 
+from pipeline.choice import Choice
 from pipeline.decoding import Autoregressive, Speculative
 from pipeline.dolly import Run
 from pipeline.draft_length import Fixed
@@ -13,8 +15,10 @@ from pipeline.events import Event, Step
 from pipeline.pairs import Chip, Model, Pair
 from pipeline.race import Mode, one_by_one, race
 from pipeline.request import Request
+from pipeline.store import Store
 from pipeline.trace import LaneRecorder, Trace
 from tests.fakes import FakeLM
+from ui.loader import Loader
 
 PAIR = Pair(
     name="fake",
@@ -25,6 +29,19 @@ PAIR = Pair(
     chips=(Chip("An example", "Say something", "about this"),),
 )
 PROMPT = (1, 2)
+
+
+class Everything(Store):
+    """Has every model."""
+
+    def obtain(self, model):
+        return iter(())
+
+
+def loader_of(dolly, pair=PAIR):
+    """A loader that has `dolly` at once, or, of a future, when that does."""
+    load = dolly.result if isinstance(dolly, Future) else lambda: dolly
+    return Loader(Choice(pair, Everything()), lambda _: load())
 
 
 class FakeDolly:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.pairs import PAIRS
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
-from tests.test_page import PLAIN, opened, run, served, wait_for_end
+from tests.test_page import PLAIN, opened, run, served, status_says, wait_for_end
 from ui import link
 
 LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
@@ -168,3 +168,17 @@ def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
     page.locator(f"[data-testid=pane-{lane}][data-end=length]").wait_for()
     assert page.get_by_test_id("notice").inner_text() == ""
     assert list(dolly.last_trace().lanes) == [lane]
+
+
+def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browser):
+    with served(FakeDolly(PLAIN)) as url, opened(browser, url) as page:
+        page.get_by_text("Settings").click()
+        page.get_by_label("Pair", exact=True).click()
+        options = page.get_by_role("option").all_inner_texts()
+        assert any(option.startswith("Dolly v2 12B") for option in options)
+        page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
+        page.get_by_role("button", name="Load", exact=True).click()
+        page.get_by_role("button", name="Ideas for a gift").wait_for()  # an example of that pair
+        status_says(page, "Ready")
+        run(page)
+        wait_for_end(page)

@@ -13,7 +13,7 @@ from pipeline.dolly import Dolly
 from pipeline.events import FinishReason
 from pipeline.request import Request
 from pipeline.trace import Trace
-from tests.fake_dolly import PAIR, FakeDolly
+from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from ui.page import build, serve
 
 LANES = ("autoregressive", "speculative")
@@ -53,11 +53,7 @@ BAD_INPUT = [  # field of the API, value, how its one line begins
 @contextmanager
 def served(dolly, pair=PAIR):
     """The address of the app, its models already loaded unless `dolly` is still a future."""
-    loading = dolly
-    if not isinstance(dolly, Future):
-        loading = Future()
-        loading.set_result(dolly)
-    page = build(pair, loading)
+    page = build(loader_of(dolly, pair))
     try:
         yield serve(page)
     finally:
@@ -294,7 +290,7 @@ def test_markup_stays_text(page, dolly):
 
 def called(url, endpoint, **given):
     """The last event of a call and its data; by hand: clients refuse to send the worst."""
-    values = list(asdict(Request("any", max_new_tokens=5)).values())
+    values = [*asdict(Request("any", max_new_tokens=5)).values(), "race"]
     for field, value in given.items():
         values[[f.name for f in fields(Request)].index(field)] = value
     called = f"{url}gradio_api/call/{endpoint}"

@@ -9,7 +9,7 @@ from gradio_client import Client
 
 from pipeline.errors import UserError
 from pipeline.events import FinishReason
-from tests.fake_dolly import PAIR, FakeDolly
+from tests.fake_dolly import FakeDolly, loader_of
 from tests.test_page import (
     PLAIN,
     count,
@@ -143,9 +143,8 @@ def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error):
 
 
 def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
-    dolly, turn, loading = FakeDolly(PLAIN, pause=0.05), Turn(), Future()
-    loading.set_result(dolly)
-    page_served = build(PAIR, loading, turn)
+    dolly, turn = FakeDolly(PLAIN, pause=0.05), Turn()
+    page_served = build(loader_of(dolly), turn)
     try:
         with opened(browser, serve(page_served)) as page:
             run(page)
@@ -159,9 +158,8 @@ def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
 
 
 def test_a_server_that_is_stopped_ends_the_runs_of_the_api():
-    dolly, turn, loading = FakeDolly(PLAIN, pause=0.05), Turn(), Future()
-    loading.set_result(dolly)
-    page_served = build(PAIR, loading, turn)
+    dolly, turn = FakeDolly(PLAIN, pause=0.05), Turn()
+    page_served = build(loader_of(dolly), turn)
     try:
         with closing(Client(serve(page_served), verbose=False)) as client:
             job = client.submit("Say something", api_name="/trace")

@@ -4,7 +4,6 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import gradio as gr
 
 from pipeline.errors import UserError
-from pipeline.pairs import Pair
 from pipeline.race import Mode
 from pipeline.request import Request
+from ui.loader import Loader
 from ui.session import run_failed
 from ui.stream import Stream
 from ui.turn import Turn
@@ -25,7 +24,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 CONCURRENCY_ID = "model"  # shared by all that runs the models: one at a time
 
 
-def add(pair: Pair, loading: "Future[Dolly]", turn: Turn) -> None:
+def add(loader: Loader, turn: Turn) -> None:
     """Adds the three endpoints to the page being built."""
 
     def race(*values: Any) -> Iterator[str]:
@@ -35,7 +34,7 @@ def add(pair: Pair, loading: "Future[Dolly]", turn: Turn) -> None:
         Gradio sends the difference to the value before, and gets that wrong for lists within lists.
         """
         with _one_line_errors():
-            run = _start(loading.result(), values)
+            run = _start(loader.dolly(), values)
             stream = Stream(run, turn)
             for _ in stream.beats():
                 if updates := stream.take():
@@ -51,7 +50,7 @@ def add(pair: Pair, loading: "Future[Dolly]", turn: Turn) -> None:
         "autoregressive" or "speculative".
         """
         with _one_line_errors():
-            run = _start(loading.result(), values)
+            run = _start(loader.dolly(), values)
             with turn:
                 for _ in run:
                     if turn.closed:
@@ -60,9 +59,9 @@ def add(pair: Pair, loading: "Future[Dolly]", turn: Turn) -> None:
 
     def status() -> dict[str, Any]:
         """Whether the models are loaded, and which they are."""
-        ready = loading.done() and not loading.exception()
-        about = loading.result().describe() if ready else {"name": pair.name}
-        return {"ready": ready, "pair": about, "note": pair.note}
+        ready = loader.done and not loader.failure
+        about = loader.dolly().describe() if ready else {"name": loader.pair.name}
+        return {"ready": ready, "pair": about, "note": loader.pair.note}
 
     for function in (race, trace):
         gr.api(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import gradio as gr
 
+from pipeline.choice import state
 from pipeline.errors import UserError
-from pipeline.pairs import Chip, Pair
+from pipeline.kv_cache import KVPrecision
+from pipeline.pairs import PAIRS, Chip, Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
 from ui import link
 from ui.live import encode
+from ui.loader import Loader
 
 _MODES = [
     ("race: both at once", "race"),
@@ -32,7 +35,7 @@ _KV_CACHES = [
     ("stateful, rejected slots masked", "stateful-masked"),
     ("uncached: the whole text in every run", "uncached"),
 ]
-_KV_PRECISIONS = [("what is lossless", ""), "f32", "f16", "u8"]
+_KV_PRECISIONS = [("what is lossless", ""), *get_args(KVPrecision)]
 _TEMPERATURES = (0, 2)
 _TOP_PS = (0.01, 1)
 
@@ -43,11 +46,11 @@ class Controls:
     `inputs` are `mode`, a lone word, and then the fields of `Request` in their order.
 
     Args:
-        pair: what is asked.
+        loader: of the pair that is asked.
         max_new_tokens: the most that this page allows.
     """
 
-    def __init__(self, pair: Pair, max_new_tokens: int) -> None:
+    def __init__(self, loader: Loader, max_new_tokens: int) -> None:
         self.limits: Mapping[str, tuple[float, float]] = {
             "temperature": _TEMPERATURES,
             "top_p": _TOP_PS,
@@ -56,7 +59,7 @@ class Controls:
         with gr.Column(elem_id="ask"):
             with gr.Row(elem_id="prompt"):
                 instruction = gr.Textbox(
-                    pair.chips[0].instruction if pair.chips else "",
+                    loader.pair.chips[0].instruction,
                     label="Instruction",
                     placeholder="What should Dolly do?",
                     lines=2,
@@ -67,18 +70,19 @@ class Controls:
                 self.run = gr.Button("Run both", variant="primary", elem_id="run", min_width=104)
                 self.stop = gr.Button("Stop", elem_id="stop", min_width=72)
             with gr.Row(elem_id="chips"):
-                chips = [gr.Button(chip.label, size="sm", min_width=0) for chip in pair.chips]
+                most = max(len(pair.chips) for pair in (loader.pair, *PAIRS.values()))
+                self._chips = [_chip(loader.pair, place) for place in range(most)]
             with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):
                 context = gr.Textbox(
                     show_label=False, label="Context", lines=4, max_lines=12, container=False
                 )
             with gr.Accordion("Settings", open=False, elem_id="settings"):
-                settings, copy = _settings(pair, max_new_tokens)
+                self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
         self.inputs = [self.fields[name] for name in ("mode", *_names())]
-        for button, chip in zip(chips, pair.chips, strict=True):
+        for place, button in enumerate(self._chips):
             button.click(
-                lambda chip=chip: self.filled(_of_chip(chip)),
+                lambda place=place: self.filled(_of_chip(loader.pair.chips[place])),
                 outputs=self.inputs,
                 queue=False,
                 show_progress="hidden",
@@ -98,6 +102,17 @@ class Controls:
             f"{encode(list(self.fields))}, values)",
             api_visibility="private",
         )
+
+    @property
+    def of_pair(self) -> list[Any]:
+        """What changes when another pair is loaded."""
+        return [self.pair, *self._chips]
+
+    def about(self, loader: Loader) -> dict[Any, Any]:
+        """The updates that show the pair at work, and what is ready by now."""
+        chips = {button: _chip(loader.pair, i) for i, button in enumerate(self._chips)}
+        menu = gr.Dropdown(_pairs(loader), value=loader.pair.name)
+        return {self.pair: menu, **chips}
 
     def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
         """The updates that show `values`, by the names of `fields`."""
@@ -136,11 +151,36 @@ def _meant(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _settings(pair: Pair, max_new_tokens: int) -> tuple[dict[str, Any], gr.Button]:
-    """The settings by name, and the button that copies a link to them."""
+def _chip(pair: Pair, place: int) -> gr.Button:
+    there = place < len(pair.chips)
+    label = pair.chips[place].label if there else ""
+    return gr.Button(label, visible=there, size="sm", min_width=0)
+
+
+def _pairs(loader: Loader) -> list[tuple[str, str]]:
+    """The pair at work and those of the registry, with what is known of each."""
+    known = PAIRS | {loader.pair.name: loader.pair}
+    store = loader.choice.store
+    return [(f"{pair.title}: {state(pair, store)}", name) for name, pair in known.items()]
+
+
+def _settings(
+    loader: Loader, max_new_tokens: int
+) -> tuple[gr.Dropdown, gr.Button, dict[str, Any], gr.Button]:
+    """The pair and the button that loads it; the settings by name, and the button that copies a
+    link to them.
+    """
     default = link.DEFAULTS
+    with gr.Row(elem_id="pair"):
+        pair = gr.Dropdown(
+            _pairs(loader),
+            value=loader.pair.name,
+            label="Pair",
+            interactive=not loader.fixed,
+            scale=8,
+        )
+        load = gr.Button("Load", visible=not loader.fixed, elem_id="load", min_width=110)
     with gr.Row():
-        gr.Textbox(pair.title, label="Pair", interactive=False, min_width=150)
         drafter = gr.Dropdown(_DRAFTERS, value=default["drafter"], label="Drafter", min_width=150)
         draft_length = gr.Dropdown(
             [("auto: what pays", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
@@ -205,4 +245,4 @@ def _settings(pair: Pair, max_new_tokens: int) -> tuple[dict[str, Any], gr.Butto
         "drafter": drafter,
         "kv_precision": kv_precision,
     }
-    return settings, copy
+    return pair, load, settings, copy

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pipeline.pairs import Pair
 from pipeline.request import Request
 from ui.live import fields
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
+from ui.loader import Loader
 
 _DEFAULT = Request("any").draft_length  # what a visitor gets who sets nothing
 
@@ -25,23 +20,23 @@ class Status:
     draft_length: int | str = _DEFAULT
 
 
-def header_fields(pair: Pair, loading: Future[Dolly], status: Status | None = None) -> str:
+def header_fields(loader: Loader, status: Status | None = None) -> str:
     """The fields of `header.html`.
 
     Args:
-        pair: what is served.
-        loading: its models.
+        loader: of the pair that is served.
         status: without it, whether the models are there.
     """
-    now, about = status or _readiness(loading), pair.title
-    if loading.done() and not loading.exception():
-        weights = loading.result().describe()["target"]["weights"]
-        about = f"{pair.title} · CPU · {weights} · K={now.draft_length}"
-    return fields(state=now.state, line=now.line, about=about)
+    now, parts = status or _readiness(loader), [loader.pair.title]
+    if loader.done and not loader.failure:
+        about = loader.dolly().describe()
+        parts += [about["device"], about["target"]["weights"], f"K={now.draft_length}"]
+        parts += [about["note"]] if about["note"] else []
+    return fields(state=now.state, line=now.line, about=" · ".join(parts))
 
 
-def _readiness(loading: Future[Dolly]) -> Status:
-    if not loading.done():
-        return Status("loading", "Loading the models…")
-    error = loading.exception()
+def _readiness(loader: Loader) -> Status:
+    if not loader.done:
+        return Status("loading", f"{loader.progress}…")
+    error = loader.failure
     return Status("ready", "Ready") if error is None else Status("error", str(error))

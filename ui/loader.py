@@ -27,10 +27,11 @@ class Loader:
     Args:
         choice: what to load.
         load: makes a pair of what is there.
+        fixed: visitors may not change it.
     """
 
-    def __init__(self, choice: Choice, load: Load) -> None:
-        self._load = load
+    def __init__(self, choice: Choice, load: Load, fixed: bool = False) -> None:
+        self._load, self.fixed = load, fixed
         self._changing = threading.Lock()
         self._loading: Future[Dolly] = Future()
         self._choice = choice
@@ -78,6 +79,8 @@ class Loader:
         Raises:
             UserError: it cannot be had or loaded, or another change is under way.
         """
+        if self.fixed:
+            raise UserError("pair", pair.name, "this server keeps the one that it has")
         if not self._changing.acquire(blocking=False):
             raise UserError("pair", pair.name, "another pair is being loaded; wait for that")
         choice = replace(self._choice, pair=pair)
@@ -102,7 +105,7 @@ class Loader:
         try:
             for self.progress in choice.obtain():
                 pass
-            self.progress = Progress("compiling")
+            self.progress = Progress("Loading the models")
             future.set_result(self._load(choice))
         except BaseException as error:
             future.set_exception(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,32 +11,30 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from pipeline.errors import UserError
-from pipeline.pairs import Pair
+from pipeline.pairs import PAIRS
 from ui import api, link
 from ui.controls import Controls
 from ui.details import Details
 from ui.figure import PLOTLY
-from ui.header import header_fields
+from ui.header import Status, header_fields
 from ui.live import ASSETS, fields, live
+from ui.loader import Loader
 from ui.recorded import recorded
 from ui.session import Session, View, replayed, run_failed
 from ui.theme import THEME
 from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
     from pipeline.race import Mode
 
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
-_LOADING_PERIOD = 0.5  # seconds between looks at whether the models are there
 _LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
 
 
 def build(
-    pair: Pair,
-    loading: Future[Dolly],
+    loader: Loader,
     turn: Turn | None = None,
     max_new_tokens: int = 512,
     queue_size: int = 16,
@@ -45,8 +42,7 @@ def build(
     """The page.
 
     Args:
-        pair: what it is of.
-        loading: its models, which may still be loading.
+        loader: of the pair that it is of, whose models may still be on their way.
         turn: closing it ends the run under way.
         max_new_tokens: the most that a visitor may ask for.
         queue_size: visitors waiting for their turn; more are told to come back.
@@ -56,8 +52,8 @@ def build(
         title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
         session = gr.State(Session(), time_to_live=3600, delete_callback=Session.close)
-        header = live("header", "fields", header_fields(pair, loading))
-        controls = Controls(pair, max_new_tokens)
+        header = live("header", "fields", header_fields(loader))
+        controls = Controls(loader, max_new_tokens)
         notice = live("notice", "fields", fields())
         first = replayed(recorded(), "Recorded")
         verdict = live("verdict", "fields", fields(**(first.verdict or {})))
@@ -79,7 +75,7 @@ def build(
             for tab, value in view.details.items():
                 updates[details.views[tab]] = value
             if view.status is not None:
-                updates[header] = header_fields(pair, loading, view.status)
+                updates[header] = header_fields(loader, view.status)
             if view.notice is not None:
                 updates[notice] = fields(line=view.notice)
             if view.download is not None:
@@ -89,8 +85,20 @@ def build(
             return updates or gr.skip()
 
         def loaded() -> Iterator[Updates]:
-            yield from _wait(loading)
-            yield {header: header_fields(pair, loading)}
+            for _ in loader.wait():
+                yield {header: header_fields(loader)}
+            yield {header: header_fields(loader), **controls.about(loader)}
+
+        def changed(name: str) -> Iterator[Updates]:
+            try:
+                for progress in loader.change(PAIRS.get(name, loader.pair)):
+                    yield {header: header_fields(loader, Status("loading", f"{progress}…"))}
+                yield {notice: fields(), header: header_fields(loader), **controls.about(loader)}
+            except UserError as error:
+                line = {notice: fields(line=str(error))}
+                yield {**line, header: header_fields(loader), **controls.about(loader)}
+            except Exception as error:
+                yield {notice: fields(line=run_failed(error)), header: header_fields(loader)}
 
         def linked(request: gr.Request) -> Updates:
             asked, line = link.read(request.query_params, controls.limits)
@@ -99,8 +107,9 @@ def build(
         def answer(session: Session, mode: Mode, *form: Any) -> Iterator[Updates]:
             try:
                 request = controls.request(*form)
-                yield from _wait(loading)
-                for view in session.race(loading.result(), request, turn, mode):
+                for _ in loader.wait():
+                    yield gr.skip()
+                for view in session.race(loader.dolly(), request, turn, mode):
                     yield shown(view)
                 if turn.closed:
                     yield {notice: fields(line=_CLOSING)}
@@ -141,6 +150,15 @@ def build(
             show_progress="hidden",
             api_visibility="private",
         )
+        controls.load.click(
+            changed,
+            inputs=[controls.pair],
+            outputs=[header, notice, *controls.of_pair],
+            concurrency_limit=None,
+            trigger_mode="once",
+            show_progress="hidden",
+            api_visibility="private",
+        )
         upload.upload(
             opened,
             inputs=[session, upload],
@@ -152,7 +170,7 @@ def build(
         details.on_select(lambda session, tab: shown(session.look_at(tab)), session)
         page.load(
             loaded,
-            outputs=[header],
+            outputs=[header, *controls.of_pair],
             concurrency_limit=None,
             show_progress="hidden",
             api_visibility="private",
@@ -164,7 +182,7 @@ def build(
             show_progress="hidden",
             api_visibility="private",
         )
-        api.add(pair, loading, turn)
+        api.add(loader, turn)
     page.queue(max_size=queue_size)
     return page
 
@@ -203,10 +221,3 @@ def serve(
     except OSError as error:
         raise UserError("port", port, f"choose another ({error})") from None
     return str(url)
-
-
-def _wait(loading: Future[Dolly]) -> Iterator[Updates]:
-    """Waits in pieces, so that Stop and a closed tab get through."""
-    while not loading.done():
-        wait([loading], _LOADING_PERIOD)
-        yield gr.skip()

@@ -78,7 +78,7 @@ class Session:
         show = _Show(dolly, request, turn, mode)
         self.close()
         self._show = show
-        yield show.begin()
+        yield show.begin(self._tab)
         for _ in show.stream.beats():
             yield show.advance(self._tab)
         yield show.end()
@@ -135,9 +135,15 @@ class _Show:
         self.files: Files | None = None  # when it has ended
         self.stream = Stream(self._run, turn)
 
-    def begin(self) -> View:
+    def begin(self, tab: str) -> View:
+        """Nothing yet, in place of what was there: a recorded run is not to be taken for this."""
+        trace = self._run.trace()
         return View(
-            lanes=self._transcript.text, status=self._status("running", "Racing · 0 %"), notice=""
+            lanes=self._transcript.text,
+            verdict=verdict(trace),
+            details={tab: detail(tab, trace, tables=False)},
+            status=self._status("running", "Racing · 0 %"),
+            notice="",
         )
 
     def advance(self, tab: str) -> View:
