@@ -117,7 +117,7 @@ def _list_pairs(store: Store) -> None:
     rows = [*listing(store)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print(*map(str.ljust, row, widths), sep="  ")
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def _number_or_word(text: str) -> int | str:

@@ -96,7 +96,7 @@ def listing(store: Store) -> Iterator[tuple[str, ...]]:
         models = (pair.target, pair.draft)
         yield (
             pair.name,
-            *(Path(model.id).name for model in models),
+            *(model.name for model in models),
             " + ".join(f"{model.parameters / 1e6:,.0f} M" for model in models),
             in_bytes(pair.memory_bytes),
             " + ".join(dict.fromkeys(model.licence for model in models)),

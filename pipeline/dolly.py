@@ -142,8 +142,8 @@ class Dolly:
                 "kv_precision": model.kv_precision,
             }
             for name, model in (
-                (self.pair.target.id, models.target),
-                (self.pair.draft.id, models.draft),
+                (self.pair.target.name, models.target),
+                (self.pair.draft.name, models.draft),
             )
         )
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
 from pipeline.errors import UserError
@@ -39,6 +39,11 @@ class Model:
     def __post_init__(self) -> None:
         if self.weights not in get_args(Weights):
             raise UserError("weights", self.weights, f"choose {', '.join(get_args(Weights))}")
+
+    @property
+    def name(self) -> str:
+        """What to call it; of a folder, not where on this machine it is."""
+        return "/".join(PurePath(self.id).parts[-2:])
 
     @property
     def download_bytes(self) -> int:

@@ -71,7 +71,13 @@ class FakeDolly:
     push = piece  # of the detokenizer: every token is whole characters
 
     def describe(self) -> dict[str, object]:
-        return {"name": "fake", "target": {"weights": "INT8"}, "draft": None}
+        return {
+            "name": "fake",
+            "device": "CPU",
+            "note": "",
+            "target": {"weights": "INT8"},
+            "draft": None,
+        }
 
     def start(self, request: Request, mode: Mode = "race") -> Run:
         target = FakeLM(len(self.texts), seed=0)

@@ -66,6 +66,9 @@ class Details:
                         tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY)
                     )
 
+            with gr.Tab("Trace & API", id="api"):
+                live("api", "api")
+
     def on_select(self, look_at: Callable[..., Any], session: gr.State) -> None:
         """`look_at(session, tab)` tells what to show there, when a tab is chosen."""
         for tab, chosen in self._tabs.items():
