@@ -111,7 +111,7 @@ class Controls:
     def about(self, loader: Loader) -> dict[Any, Any]:
         """The updates that show the pair at work, and what is ready by now."""
         chips = {button: _chip(loader.pair, i) for i, button in enumerate(self._chips)}
-        menu = gr.Dropdown(_pairs(loader), value=loader.pair.name)
+        menu = gr.Dropdown(_pairs(loader), value=loader.pair.name, info=loader.pair.note)
         return {self.pair: menu, **chips}
 
     def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
@@ -176,6 +176,7 @@ def _settings(
             _pairs(loader),
             value=loader.pair.name,
             label="Pair",
+            info=loader.pair.note,
             interactive=not loader.fixed,
             scale=8,
         )
