@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         choice = chosen(options)
         show(choice.obtain())
-        show([Progress("compiling")])
+        if sys.stderr.isatty():  # a log has no use for it
+            show([Progress("compiling")])
         dolly = Dolly(choice.pair, store=choice.store, device=choice.device)
         if note := dolly.models(request.kv_cache, request.kv_precision).note:
             print(note, file=sys.stderr)
