@@ -60,10 +60,10 @@ def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
         run(first, "The first asks")
         begun(first)
         started = len(dolly.started)
-        run(second, "The second asks")
+        run(second, "The second asks", begins=False)
         second.get_by_text("number 1 of 1 in line").wait_for()
         assert len(dolly.started) == started
-        assert count(second, "autoregressive") == 0
+        assert second.locator(".panes[data-source=live]").count() == 0
         assert "The first" not in second.content()
         dolly.pause = 0.0
         wait_for_end(first)
@@ -118,7 +118,7 @@ def test_a_waiting_visitor_who_stops_never_runs(browser, url, dolly):
         run(first)
         begun(first)
         started = len(dolly.started)
-        run(second)
+        run(second, begins=False)
         second.get_by_text("number 1 of 1 in line").wait_for()
         second.get_by_test_id("stop").click()
         second.get_by_test_id("place").wait_for(state="hidden")
@@ -134,7 +134,7 @@ def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error):
     loading = Future()
     loading.set_exception(error)
     with served(loading) as url, opened(browser, url, status=str(error)) as page:
-        run(page)
+        run(page, begins=False)
         notice = page.get_by_test_id("notice")
         notice.filter(has_text=str(error)).wait_for()
         assert "\n" not in notice.inner_text()
