@@ -102,7 +102,10 @@ def build(
 
         def linked(request: gr.Request) -> Updates:
             asked, line = link.read(request.query_params, controls.limits)
-            return {**controls.filled(asked), notice: fields(line=line)}
+            updates = controls.filled(asked)
+            if line:  # else it would take away what another event has said meanwhile
+                updates[notice] = fields(line=line)
+            return updates or gr.skip()
 
         def answer(session: Session, mode: Mode, *form: Any) -> Iterator[Updates]:
             try:
