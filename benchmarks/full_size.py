@@ -23,6 +23,7 @@ from typing import Any, get_args
 
 from benchmarks.imposed import measure, show
 from benchmarks.report import RESULTS, save, table
+from pipeline.cost_model import CostModel
 from pipeline.costs import Costs
 from pipeline.errors import UserError
 from pipeline.pairs import Model, Weights
@@ -110,11 +111,9 @@ def make_checkpoint(name: str, layers: int, folder: Path, tokenizer: Path) -> No
 
 
 def predicted(costs: Costs, acceptance: float, k: int) -> float:
-    """Speedup over exact autoregression: Leviathan et al. 2023, theorem 3.8, with the cost of the
-    wider run beside it.
-    """
-    tokens = sum(acceptance**place for place in range(k + 1))
-    return tokens * costs.verify[0] / (k * costs.draft + costs.verify[k])
+    """Speedup over exact autoregression."""
+    step = costs.verify[0]
+    return CostModel(acceptance, costs.draft / step, costs.verify[k] / step - 1, k).speedup
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -44,8 +44,9 @@ class Hub:
             raise _told(error, name) from None
         return {file.rfilename: file.size or 0 for file in about.siblings or []}
 
-    def fetch(self, name: str, files: Sequence[str]) -> Generator[Progress, None, Path]:
-        """Fetches those files; returns their folder. Closing it ends with the file under way.
+    def fetch(self, name: str, sizes: Mapping[str, int]) -> Generator[Progress, None, Path]:
+        """Fetches the files of those names, as `files` told them; returns their folder. Closing it
+        ends with the file under way.
 
         Raises:
             UserError: as `files`; or the disk is full.
@@ -53,8 +54,7 @@ class Hub:
         from huggingface_hub import hf_hub_download
 
         repository, _, revision = name.partition("@")
-        sizes = self.files(name)
-        total = sum(sizes[file] for file in files)
+        total = sum(sizes.values())
         blobs = self._cache / f"models--{repository.replace('/', '--')}" / "blobs"
         self._require_room(name, total - _bytes_in(blobs))
         failed: list[Exception] = []
@@ -63,7 +63,7 @@ class Hub:
 
         def work() -> None:
             try:
-                for file in files:
+                for file in sizes:
                     if stop.is_set():
                         return
                     path = hf_hub_download(

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,8 @@ from pipeline.export import check_checkpoint, export
 from pipeline.hub import Hub
 from pipeline.pairs import Model, Pair
 from pipeline.progress import Progress
+
+Files = Mapping[str, int]  # bytes of each
 
 _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 _IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.json")
@@ -80,13 +82,14 @@ class Store:
             return
         source = _local(model)
         if source is None:
-            ready = self._ready_ir(model)
+            own = self._hub.files(model.id)
+            ready = self._ready_ir(model, own)
             if ready:
                 name, files = ready
                 fetched = yield from self._hub.fetch(name, files)
                 self._keep(fetched, files, self._place(model))
                 return
-            source = yield from self._hub.fetch(model.id, self._checkpoint_files(model))
+            source = yield from self._hub.fetch(model.id, _checkpoint_files(model, own))
         check_checkpoint(source, model.remote_code)
         yield from _exported(source, self._place(model), model)
 
@@ -98,9 +101,8 @@ class Store:
             path += "-" + sha256(str(local.resolve()).encode()).hexdigest()[:8]
         return self.root / f"{path}--{model.weights}"
 
-    def _ready_ir(self, model: Model) -> tuple[str, list[str]] | None:
+    def _ready_ir(self, model: Model, own: Files) -> tuple[str, Files] | None:
         """A repository that holds its IR at these weights, and the files to fetch."""
-        own = self._hub.files(model.id)
         candidates = [(model.id, own)]
         name = f"OpenVINO/{model.id.partition('@')[0].rpartition('/')[2]}-{model.weights}-ov"
         if _XML not in own:
@@ -108,23 +110,11 @@ class Store:
                 candidates.append((name, self._hub.files(name)))
         for name, files in candidates:
             if all(file in files for file in _IR_FILES if file != "generation_config.json"):
-                return name, [f for f in (*_IR_FILES, *_TOKENIZER_FILES) if f in files]
+                wanted = [f for f in (*_IR_FILES, *_TOKENIZER_FILES) if f in files]
+                return name, {file: files[file] for file in wanted}
         return None
 
-    def _checkpoint_files(self, model: Model) -> list[str]:
-        """Safetensors and what belongs to them; whatever is missing, the check will tell."""
-        files = self._hub.files(model.id)
-        weights = [f for f in files if f.endswith(".safetensors") and "/" not in f]
-        if not weights and any(f.endswith((".bin", ".pt", ".pth")) for f in files):
-            remedy = "has pickled weights only, which may run anything; only safetensors are read"
-            raise UserError("model", model.id, remedy)
-        code = [f for f in files if f.endswith(".py")] if model.remote_code else []
-        texts = [f for f in files if f.endswith((".json", ".jinja")) and "/" not in f]
-        if "config.json" not in texts:
-            raise UserError("model", model.id, "is no model: its repository has no config.json")
-        return [*texts, *code, *weights]
-
-    def _keep(self, fetched: Path, files: list[str], place: Path) -> None:
+    def _keep(self, fetched: Path, files: Iterable[str], place: Path) -> None:
         """The files under the model's own name: links where the disk has them."""
         made = place.with_name(f".{place.name}-{os.getpid()}")
         shutil.rmtree(made, ignore_errors=True)
@@ -153,6 +143,19 @@ def _local(model: Model) -> Path | None:
         return folder if model.id and folder.is_dir() else None
     except (OSError, ValueError):
         return None
+
+
+def _checkpoint_files(model: Model, files: Files) -> Files:
+    """Safetensors and what belongs to them; whatever is missing, the check will tell."""
+    weights = [f for f in files if f.endswith(".safetensors") and "/" not in f]
+    if not weights and any(f.endswith((".bin", ".pt", ".pth")) for f in files):
+        remedy = "has pickled weights only, which may run anything; only safetensors are read"
+        raise UserError("model", model.id, remedy)
+    code = [f for f in files if f.endswith(".py")] if model.remote_code else []
+    texts = [f for f in files if f.endswith((".json", ".jinja")) and "/" not in f]
+    if "config.json" not in texts:
+        raise UserError("model", model.id, "is no model: its repository has no config.json")
+    return {file: files[file] for file in (*texts, *code, *weights)}
 
 
 def _newer(source: Path, kept: Path) -> bool:
