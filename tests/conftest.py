@@ -33,3 +33,37 @@ def browser():
             pytest.skip(reason)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def fake():
+    """What is served: a Dolly of tables."""
+    from tests.fake_dolly import FakeDolly
+    from tests.served import PLAIN
+
+    return FakeDolly(PLAIN)
+
+
+@pytest.fixture(scope="module")
+def url(fake):
+    from tests.served import served  # loads Gradio
+
+    with served(fake) as url:
+        yield url
+
+
+@pytest.fixture
+def dolly(fake):
+    """The served fake, as fast and as healthy as it was."""
+    from tests.served import PLAIN
+
+    yield fake
+    fake.pause, fake.fails, fake.texts = 0.0, False, PLAIN
+
+
+@pytest.fixture
+def page(browser, url):
+    from tests.served import opened
+
+    with opened(browser, url) as page:
+        yield page

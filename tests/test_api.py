@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.fake_dolly import FakeDolly
-from tests.test_page import PLAIN, opened, served
+from tests.served import PLAIN, opened, served
 
 
 def test_the_example_of_the_page_runs_as_it_stands(browser):

@@ -5,16 +5,9 @@ from contextlib import closing
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.fake_dolly import FakeDolly
-from tests.test_page import PLAIN, opened, run, served, status_says, wait_for_end
+from tests.served import opened, run, status_says, wait_for_end
 
 GRAVE = ("serious", "critical")
-
-
-@pytest.fixture(scope="module")
-def url():
-    with served(FakeDolly(PLAIN)) as url:
-        yield url
 
 
 def violations(page):

@@ -10,24 +10,13 @@ from hypothesis import strategies as st
 from pipeline.pairs import PAIRS
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
-from tests.test_page import PLAIN, opened, run, served, status_says, wait_for_end
+from tests.served import PLAIN, opened, run, served, status_says, wait_for_end
 from ui import link
 
 LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
 HOSTILE = (
     "<img src=x onerror='window.hacked=1'>${window.hacked=2}{{window.hacked}}\u202e \U0001f415"
 )
-
-
-@pytest.fixture(scope="module")
-def dolly():
-    return FakeDolly(PLAIN)
-
-
-@pytest.fixture(scope="module")
-def url(dolly):
-    with served(dolly) as url:
-        yield url
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pipeline.events import Drafted
 from pipeline.request import Request
 from pipeline.trace import Trace
 from tests.fake_dolly import FakeDolly
-from tests.test_page import (
+from tests.served import (
     HOSTILE,
     LANES,
     MARKUP,
@@ -55,29 +55,6 @@ def good():
 
 def told(text):
     return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeDolly(PLAIN)
-
-
-@pytest.fixture(scope="module")
-def url(fake):
-    with served(fake) as url:
-        yield url
-
-
-@pytest.fixture
-def dolly(fake):
-    yield fake
-    fake.pause, fake.texts = 0.0, PLAIN
-
-
-@pytest.fixture
-def page(browser, url):
-    with opened(browser, url) as page:
-        yield page
 
 
 def open_trace(page, tmp_path, text, name="a trace.json"):

@@ -2,7 +2,7 @@
 
 import json
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, fields
 
 import httpx
@@ -13,22 +13,22 @@ from pipeline.dolly import Dolly
 from pipeline.events import FinishReason
 from pipeline.request import Request
 from pipeline.trace import Trace
-from tests.fake_dolly import PAIR, FakeDolly, loader_of
-from ui.page import build, serve
-
-LANES = ("autoregressive", "speculative")
-PLAIN = [f" word{i}" for i in range(12)]
-MARKUP = (
-    "<img src=x onerror='window.hacked=1'>",
-    "<script>window.hacked=2</script>",
-    "${window.hacked=3}",
-    "{{window.hacked}}",
-    "</span></div>",
-    "`&amp;\"'\\",
-    "\n",
-    "\u2028 ünï 🐕",
+from tests.fake_dolly import FakeDolly
+from tests.served import (
+    HOSTILE,
+    LANES,
+    MARKUP,
+    PLAIN,
+    assert_shows,
+    count,
+    opened,
+    run,
+    served,
+    shown,
+    status_says,
+    wait_for_end,
 )
-HOSTILE = "".join(MARKUP)
+
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
     ("instruction", " \n ", "instruction: “” —"),
@@ -48,97 +48,6 @@ BAD_INPUT = [  # field of the API, value, how its one line begins
     ("kv_cache", "magic", "KV cache: “magic” —"),
     ("drafter", "oracle", "drafter: “oracle” —"),
 ]
-
-
-@contextmanager
-def served(dolly, pair=PAIR):
-    """The address of the app, its models already loaded unless `dolly` is still a future."""
-    page = build(loader_of(dolly, pair))
-    try:
-        yield serve(page)
-    finally:
-        page.close(verbose=False)
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeDolly(PLAIN)
-
-
-@pytest.fixture(scope="module")
-def fake_url(fake):
-    with served(fake) as url:
-        yield url
-
-
-@pytest.fixture
-def dolly(fake):
-    """The served fake, as fast and as healthy as it was."""
-    yield fake
-    fake.pause, fake.fails, fake.texts = 0.0, False, PLAIN
-
-
-@pytest.fixture
-def page(browser, fake_url):
-    with opened(browser, fake_url) as page:
-        yield page
-
-
-@contextmanager
-def opened(browser, url, width=1280, status="Ready"):
-    """The page once its status says so; whatever its scripts throw, fails the test."""
-    context = browser.new_context(viewport={"width": width, "height": 900})
-    errors = []
-    with closing(context):
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and errors.append(said.text))
-        page.goto(url)
-        page.get_by_test_id("run").wait_for()
-        status_says(page, status)
-        yield page
-    assert not errors
-
-
-def status_says(page, words):
-    page.wait_for_function(
-        "words => document.querySelector('[data-testid=status]')?.textContent.includes(words)",
-        arg=words,
-        timeout=20_000,
-    )
-
-
-def run(page, instruction="Say something", begins=True):
-    """Runs it; returns once the panes show it, and no longer the recorded run."""
-    page.get_by_label("Instruction").fill(instruction)
-    page.get_by_test_id("run").click()
-    if begins:
-        page.locator(".panes[data-source=live]").wait_for()
-
-
-def wait_for_end(page, reason="length"):
-    for lane in LANES:
-        page.locator(f"[data-testid=pane-{lane}][data-end={reason}]").wait_for(timeout=60_000)
-
-
-def count(page, lane):
-    return page.locator(f"[data-testid=pane-{lane}] .tok").count()
-
-
-def shown(page, lane):
-    """The lane's text, token by token, without drafts that came to nothing."""
-    return page.eval_on_selector_all(
-        f"[data-testid=pane-{lane}] .tok[data-step][data-i]",
-        """tokens => tokens
-            .filter((token) => !["rejected", "untested", "drafted"].includes(token.dataset.state))
-            .map((token) => token.textContent)""",
-    )
-
-
-def assert_shows(page, trace):
-    for name, lane in trace.lanes.items():
-        assert shown(page, name) == [token.text for token in lane.tokens]
-        assert "".join(shown(page, name)) == lane.text
 
 
 def test_a_run_streams_in_both_panes(page, dolly):
@@ -261,12 +170,12 @@ def test_stop_stops_the_run_and_the_next_one_works(page, dolly, stop):
     assert len(shown(page, "autoregressive")) == 100
 
 
-def test_a_closed_tab_stops_its_run(browser, fake_url, dolly):
+def test_a_closed_tab_stops_its_run(browser, url, dolly):
     dolly.pause = 0.05
-    with opened(browser, fake_url) as page:
+    with opened(browser, url) as page:
         run(page)
         page.locator("[data-testid=pane-autoregressive] .tok").nth(3).wait_for()
-    with opened(browser, fake_url) as page:  # it waits for its turn, so it must come
+    with opened(browser, url) as page:  # it waits for its turn, so it must come
         abandoned = dolly.started[-1]
         dolly.pause = 0.0
         run(page)
@@ -302,12 +211,12 @@ def called(url, endpoint, **given):
 
 @pytest.mark.parametrize("endpoint", ["race", "trace"])
 @pytest.mark.parametrize(("field", "value", "line"), BAD_INPUT)
-def test_bad_input_gets_its_one_line_from_the_api(fake_url, endpoint, field, value, line):
-    event, data = called(fake_url, endpoint, **{field: value})
+def test_bad_input_gets_its_one_line_from_the_api(url, endpoint, field, value, line):
+    event, data = called(url, endpoint, **{field: value})
     assert event == "error"
     assert data["error"].startswith(line)
     assert "\n" not in data["error"]
-    assert called(fake_url, endpoint)[0] == "complete"
+    assert called(url, endpoint)[0] == "complete"
 
 
 def test_bad_input_gets_its_one_line_on_the_page(page):
@@ -349,9 +258,9 @@ def test_a_failing_engine_is_one_line_and_the_next_run_works(page, dolly):
 
 
 @pytest.mark.parametrize("width", [360, 768])
-def test_nothing_scrolls_sideways_and_panes_stack(browser, fake_url, dolly, width):
+def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
     dolly.texts = [" w" * 3, "i" * 400, *PLAIN[2:]]
-    with opened(browser, fake_url, width) as page:
+    with opened(browser, url, width) as page:
         page.get_by_text("Settings").click()
         run(page)
         wait_for_end(page)
@@ -361,17 +270,17 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, fake_url, dolly, widt
         assert below["y"] >= above["y"] + above["height"]
 
 
-def test_nothing_is_fetched_from_elsewhere(browser, fake_url):
+def test_nothing_is_fetched_from_elsewhere(browser, url):
     context = browser.new_context()
     with closing(context):
         page = context.new_page()
         asked = []
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(fake_url)
+        page.goto(url)
         status_says(page, "Ready")
         run(page)
         page.locator(".plot .bars").first.wait_for()
-    assert all(url.startswith((fake_url, "data:", "blob:")) for url in asked)
+    assert all(url.startswith((url, "data:", "blob:")) for url in asked)
 
 
 def test_each_pane_is_one_tab_stop(page):
@@ -385,9 +294,9 @@ def test_each_pane_is_one_tab_stop(page):
     assert stops == [1, 1]
 
 
-def test_the_api_streams_and_its_trace_is_the_whole_record(fake_url, dolly):
+def test_the_api_streams_and_its_trace_is_the_whole_record(url, dolly):
     dolly.pause = 0.01
-    with closing(Client(fake_url, verbose=False)) as client:
+    with closing(Client(url, verbose=False)) as client:
         job = client.submit("Say something", api_name="/race")
         *streamed, last = map(json.loads, job)
         trace = Trace.from_json(json.dumps(last["trace"]))

@@ -18,8 +18,8 @@ from pipeline.sampling import SamplingParams
 from pipeline.trace import Trace
 from tests.fake_dolly import PROMPT, FakeDolly
 from tests.fakes import FakeLM
+from tests.served import MARKUP, PLAIN, opened, run, wait_for_end
 from tests.test_cost_model import trace_of
-from tests.test_page import MARKUP, PLAIN, opened, run, served, wait_for_end
 from ui.acceptance import acceptance, by_position, wilson
 from ui.caches import BLOCK, caches, picture, rolled_back, saved
 from ui.details import TABS, detail, details
@@ -254,36 +254,19 @@ def test_a_drawing_while_it_runs_has_no_tables():
 
 
 @pytest.fixture(scope="module")
-def fake():
-    return FakeDolly(PLAIN)
-
-
-@pytest.fixture(scope="module")
-def fake_url(fake):
-    with served(fake) as url:
-        yield url
-
-
-@pytest.fixture
-def dolly(fake):
-    yield fake
-    fake.pause, fake.texts = 0.0, PLAIN
-
-
-@pytest.fixture(scope="module")
-def after(browser, fake, fake_url):
+def after(browser, fake, url):
     """A page whose run has ended, and its trace."""
-    with opened(browser, fake_url) as page:
+    with opened(browser, url) as page:
         run(page)
         wait_for_end(page)
         yield page, fake.last_trace()
 
 
 @pytest.fixture(scope="module")
-def running(browser, fake, fake_url):
+def running(browser, fake, url):
     """A page whose run goes on for longer than its tests take."""
     fake.pause = 0.2
-    with opened(browser, fake_url) as page:
+    with opened(browser, url) as page:
         run(page)
         yield page
     fake.pause = 0.0
@@ -354,10 +337,10 @@ def test_the_blocks_step_with_the_slider(after):
     assert page.get_by_text("What blocks save against trimming").is_visible()
 
 
-def test_kept_steps_are_numbers_and_text_that_no_spreadsheet_runs(browser, fake_url, dolly):
+def test_kept_steps_are_numbers_and_text_that_no_spreadsheet_runs(browser, url, dolly):
     dolly.texts = FORMULAS
     kept = []
-    with opened(browser, fake_url) as page:
+    with opened(browser, url) as page:
         run(page)
         wait_for_end(page)
         show_tab(page, "Steps")
@@ -407,9 +390,9 @@ def test_numbers_stay_numbers_whatever_their_sign():
     assert kept[11:] == ["'-1-1", 'a"b,c']
 
 
-def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, fake_url, dolly):
+def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, url, dolly):
     dolly.texts = [MARKUP[i % len(MARKUP)] for i in range(len(PLAIN))]
-    with opened(browser, fake_url) as page:
+    with opened(browser, url) as page:
         run(page)
         wait_for_end(page)
         show_tab(page, "How it works")
@@ -426,9 +409,9 @@ def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, 
         assert page.locator("#details :is(td, .how) :is(img, script)").count() == 0
 
 
-def test_no_tab_scrolls_sideways(browser, fake_url, dolly):
+def test_no_tab_scrolls_sideways(browser, url, dolly):
     dolly.texts = ["i" * 400, *PLAIN[1:]]
-    with opened(browser, fake_url, 360) as page:
+    with opened(browser, url, 360) as page:
         run(page)
         wait_for_end(page)
         for tab in ("Timings", "Steps", "Acceptance", "Cache", "How it works"):

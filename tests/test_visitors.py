@@ -10,7 +10,7 @@ from gradio_client import Client
 from pipeline.errors import UserError
 from pipeline.events import FinishReason
 from tests.fake_dolly import FakeDolly, loader_of
-from tests.test_page import (
+from tests.served import (
     PLAIN,
     count,
     opened,
@@ -24,23 +24,6 @@ from ui.page import build, serve
 from ui.turn import Turn
 
 CANCELLED = "[data-testid=pane-autoregressive][data-end=cancelled]"
-
-
-@pytest.fixture(scope="module")
-def fake():
-    return FakeDolly(PLAIN)
-
-
-@pytest.fixture(scope="module")
-def url(fake):
-    with served(fake) as url:
-        yield url
-
-
-@pytest.fixture
-def dolly(fake):
-    yield fake
-    fake.pause = 0.0
 
 
 def begun(page, tokens=3):

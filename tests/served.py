@@ -1,0 +1,87 @@
+"""The app with a fake Dolly, and what a visitor does with its page."""
+
+from contextlib import closing, contextmanager
+
+from tests.fake_dolly import PAIR, loader_of
+from ui.page import build, serve
+
+LANES = ("autoregressive", "speculative")
+PLAIN = [f" word{i}" for i in range(12)]
+MARKUP = (
+    "<img src=x onerror='window.hacked=1'>",
+    "<script>window.hacked=2</script>",
+    "${window.hacked=3}",
+    "{{window.hacked}}",
+    "</span></div>",
+    "`&amp;\"'\\",
+    "\n",
+    "\u2028 ünï 🐕",
+)
+HOSTILE = "".join(MARKUP)
+
+
+@contextmanager
+def served(dolly, pair=PAIR):
+    """The address of the app, its models already loaded unless `dolly` is still a future."""
+    page = build(loader_of(dolly, pair))
+    try:
+        yield serve(page)
+    finally:
+        page.close(verbose=False)
+
+
+@contextmanager
+def opened(browser, url, width=1280, status="Ready"):
+    """The page once its status says so; whatever its scripts throw, fails the test."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    errors = []
+    with closing(context):
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and errors.append(said.text))
+        page.goto(url)
+        page.get_by_test_id("run").wait_for()
+        status_says(page, status)
+        yield page
+    assert not errors
+
+
+def status_says(page, words):
+    page.wait_for_function(
+        "words => document.querySelector('[data-testid=status]')?.textContent.includes(words)",
+        arg=words,
+        timeout=20_000,
+    )
+
+
+def run(page, instruction="Say something", begins=True):
+    """Runs it; returns once the panes show it, and no longer the recorded run."""
+    page.get_by_label("Instruction").fill(instruction)
+    page.get_by_test_id("run").click()
+    if begins:
+        page.locator(".panes[data-source=live]").wait_for()
+
+
+def wait_for_end(page, reason="length"):
+    for lane in LANES:
+        page.locator(f"[data-testid=pane-{lane}][data-end={reason}]").wait_for(timeout=60_000)
+
+
+def count(page, lane):
+    return page.locator(f"[data-testid=pane-{lane}] .tok").count()
+
+
+def shown(page, lane):
+    """The lane's text, token by token, without drafts that came to nothing."""
+    return page.eval_on_selector_all(
+        f"[data-testid=pane-{lane}] .tok[data-step][data-i]",
+        """tokens => tokens
+            .filter((token) => !["rejected", "untested", "drafted"].includes(token.dataset.state))
+            .map((token) => token.textContent)""",
+    )
+
+
+def assert_shows(page, trace):
+    for name, lane in trace.lanes.items():
+        assert shown(page, name) == [token.text for token in lane.tokens]
+        assert "".join(shown(page, name)) == lane.text
