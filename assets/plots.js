@@ -14,7 +14,7 @@ function frame(holder) {
     pressed.dataset.keep = text.toLowerCase();
     return pressed;
   };
-  const made = { holder, name, figure: null, table: null, csv: "", stale: false };
+  const made = { holder, name, figure: null, table: null, csv: "", stale: false, seen: true, rests: 0 };
   made.keep = make("span", { className: "keep", hidden: true },
     button("PNG", "keep the picture", savePicture), button("CSV", "keep the figures", saveFigures));
   made.plot = make("div", { className: "plot" });
@@ -58,22 +58,38 @@ function coloured(value, style) {
   );
 }
 
-// In a tab that is not shown nothing has a size: it is drawn when it has one.
+// In a tab that is not shown nothing has a size: it is drawn when it has one. While a run goes on,
+// what is out of sight waits, and drawing takes no more than a share of the time: the models may run
+// on the same machine.
+const SHARE = 0.05;
+
 async function draw(frame) {
   frame.stale = true;
   if (!frame.figure || !frame.plot.offsetWidth) return;
   const Plotly = await plotly();
-  if (!frame.stale || !frame.plot.offsetWidth) return;
+  const begins = performance.now();
+  const waits = !frame.table && (!frame.seen || begins < frame.rests);
+  if (!frame.stale || !frame.plot.offsetWidth || waits) return;
   frame.stale = false;
   const { data, layout } = coloured(frame.figure, getComputedStyle(document.body));
   layout.dragmode = coarse ? false : "zoom";
   frame.width = frame.plot.offsetWidth;
   await Plotly.react(frame.plot, data, { ...layout, width: frame.width }, { displayModeBar: false });
+  const ends = performance.now();
+  frame.rests = ends + (ends - begins) / SHARE;
 }
 
 const sizes = new ResizeObserver(() => {
   for (const frame of Object.values(frames)) {
     if (frame.stale || frame.width !== frame.plot.offsetWidth) draw(frame);
+  }
+});
+
+const sights = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    const frame = Object.values(frames).find(({ plot }) => plot === target);
+    frame.seen = isIntersecting;
+    if (frame.seen && frame.stale) draw(frame);
   }
 });
 
@@ -123,7 +139,10 @@ function saveFigures(frame) {
   URL.revokeObjectURL(link.href);
 }
 
-for (const frame of Object.values(frames)) sizes.observe(frame.plot);
+for (const { plot } of Object.values(frames)) {
+  sizes.observe(plot);
+  sights.observe(plot);
+}
 new MutationObserver(() => Object.values(frames).forEach(draw)).observe(document.body, {
   attributeFilter: ["class"],
 });

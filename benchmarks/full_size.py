@@ -125,11 +125,18 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--cache-dir", type=Path)
     parser.add_argument("--project", action="store_true", help="also measure layers of the 12B")
-    parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)  # be the stage that makes one
+    # To be a stage, and not what starts them:
+    parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--race", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
         name, layers, folder = options.make
         make_checkpoint(name, int(layers), Path(folder), options.tokenizer)
+        return 0
+    if options.race:
+        weights, target, draft, file = options.race
+        result = race(weights, (Path(target), Path(draft)), options)
+        Path(file).write_text(json.dumps(result))
         return 0
     earlier = json.loads(_RESULT.read_text()) if _RESULT.is_file() else {}
     stages: dict[str, Stage] = {}
@@ -139,12 +146,17 @@ def main() -> int:
             raise UserError("tokenizer", str(options.tokenizer), "name the file")
         store = Store(options.cache_dir)
         for weights in options.weights:
-            models = []
+            models: list[str] = []
             for name in PAIR:
                 model, took = ready(store, options.tokenizer, name, weights)
-                models.append(model)
+                models.append(str(store.folder(model)))
                 stages |= took
-            races[weights] = race(store, models, options)
+            told = store.root / "race.json"
+            racing = ("benchmarks.full_size", "--race", weights, *models, str(told))
+            for name in ("acceptance", "max_new_tokens", "repeats"):
+                racing += (f"--{name.replace('_', '-')}", str(getattr(options, name)))
+            stages[f"race {weights}"] = run_stage(f"race {weights}", *racing)
+            races[weights] = json.loads(told.read_text())
         if options.project:
             for layers in FEW_LAYERS:
                 stages |= ready(store, options.tokenizer, PROJECTED, "int8", layers)[1]
@@ -191,13 +203,12 @@ def project(stages: dict[str, Any]) -> None:
         )
 
 
-def race(store: Store, models: list[Model], options: argparse.Namespace) -> dict[str, Any]:
+def race(weights: str, folders: tuple[Path, Path], options: argparse.Namespace) -> dict[str, Any]:
     """Times the pair with an imposed acceptance, and predicts from its costs."""
-    target, draft = (store.folder(model) for model in models)
     results, medians, costs = measure(
-        (target, draft), options.acceptance, options.max_new_tokens, options.repeats
+        folders, options.acceptance, options.max_new_tokens, options.repeats
     )
-    about = f"{models[0].weights}, random weights, acceptance IMPOSED by a coin"
+    about = f"{weights}, random weights, acceptance IMPOSED by a coin"
     show(f"{about}: {options.acceptance}", results, medians)
     lengths = range(1, MAX_DRAFT_LENGTH + 1)
     forecast = {str(a): [predicted(costs, a, k) for k in lengths] for a in ACCEPTANCES}

@@ -83,9 +83,8 @@ class FakeDolly:
         target = FakeLM(len(self.texts), seed=0)
         draft = FakeLM(len(self.texts), seed=1, like=target, likeness=0.8)
         drafter = ModelDrafter(draft, target.vocab_size, self.end_ids)
-        speculative = Speculative(
-            target, drafter, partial(Fixed, request.draft_length), self.end_ids, 5
-        )
+        length = 2 if request.draft_length == "auto" else request.draft_length
+        speculative = Speculative(target, drafter, partial(Fixed, length), self.end_ids, 5)
         autoregressive = Autoregressive(FakeLM(len(self.texts), seed=0), self.end_ids, 5)
         lanes = {
             name: self._paused(lane.generate(PROMPT, request.sampling, request.max_new_tokens))

@@ -277,6 +277,7 @@ def show_tab(page, name):
 
 
 def drawn(page, name):
+    page.locator(f"[data-plot={name}]").scroll_into_view_if_needed()  # else it is not drawn live
     plot = page.locator(f"[data-plot={name}] .plot.js-plotly-plot")
     plot.locator(".main-svg").first.wait_for()
     return plot

@@ -77,7 +77,7 @@ def _positions(trace: Trace) -> Plot:
         },
     ]
     layout = axes(
-        trace,
+        trace.created,
         "position in the draft",
         "accepted of tested",
         bargap=0.4,
@@ -103,7 +103,7 @@ def _predicted(trace: Trace) -> Plot:
     """By the cost model, for every draft length; and what this run measured, at its own."""
     model, speedup = measured(trace), trace.speedup
     columns = ("K", "Expected tokens a run", "Cost in steps", "Predicted speedup", "Measured")
-    layout = axes(trace, "draft length K", "times autoregression")
+    layout = axes(trace.created, "draft length K", "times autoregression")
     if model is None or speedup is None:
         note = "The prediction takes both lanes, with drafts that were tested."
         return Plot([], layout, lambda: Table(columns, []), note)

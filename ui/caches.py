@@ -170,7 +170,7 @@ def _caches(trace: Trace) -> Plot:
             list(map(str, rolled)),
         ]
     layout = axes(
-        trace,
+        trace.created,
         "target run",
         "megabytes in use",
         height=360,

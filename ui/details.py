@@ -17,6 +17,7 @@ from ui.steps import steps
 from ui.timings import timings
 
 _PLOTS = {"timings": timings, "steps": steps, "acceptance": acceptance, "cache": caches}
+_DRAWN = ("table", "plots")  # the scripts of a tab with plots
 _TITLES = {
     "timings": "Timings",
     "steps": "Steps",
@@ -24,7 +25,8 @@ _TITLES = {
     "cache": "Cache",
     "how": "How it works",
 }
-TABS = tuple(_TITLES)
+TABS = tuple(_TITLES)  # of a run
+LENGTHS = "lengths"  # the tab of what is measured when asked for
 
 
 def detail(tab: str, trace: Trace, tables: bool = True) -> str:
@@ -45,7 +47,8 @@ def details(trace: Trace) -> dict[str, str]:
 
 
 class Details:
-    """Draws the tabs where it is made. `views` are their components, by the names of `TABS`.
+    """Draws the tabs where it is made. `views` are their components, by the names of `TABS` and
+    `LENGTHS`; `measure` is the button of the latter.
 
     Args:
         first: what they show at first, by the same names.
@@ -53,8 +56,8 @@ class Details:
 
     def __init__(self, first: Mapping[str, str]) -> None:
         scripts: dict[str, tuple[str, ...]] = {
-            **dict.fromkeys(_PLOTS, ("table", "plots")),
-            "cache": ("table", "plots", "blocks"),
+            **dict.fromkeys(_PLOTS, _DRAWN),
+            "cache": (*_DRAWN, "blocks"),
             "how": ("table", "how"),
         }
         self.views: dict[str, gr.HTML] = {}
@@ -66,6 +69,9 @@ class Details:
                         tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY)
                     )
 
+            with gr.Tab("Draft lengths", id=LENGTHS):
+                self.measure = gr.Button("Measure every draft length", size="sm", elem_id="measure")
+                self.views[LENGTHS] = live(LENGTHS, _DRAWN, plotly=str(PLOTLY))
             with gr.Tab("Trace & API", id="api"):
                 live("api", "api")
 

@@ -67,11 +67,11 @@ def shown_lane(trace: Trace) -> tuple[str, Lane]:
     return name, trace.lanes[name]
 
 
-def axes(trace: Trace, x: str, y: str, **changes: Any) -> Json:
-    """A layout. What a visitor zoomed stays as it is while the run does.
+def axes(shown: str, x: str, y: str, **changes: Any) -> Json:
+    """A layout.
 
     Args:
-        trace: of the run.
+        shown: names the run; what a visitor zoomed stays as it is while this does.
         x, y: titles of the axes.
         changes: further settings, which win.
     """
@@ -102,7 +102,7 @@ def axes(trace: Trace, x: str, y: str, **changes: Any) -> Json:
             "zeroline": False,
             "rangemode": "tozero",
         },
-        "uirevision": trace.created,
+        "uirevision": shown,
     }
     return merged(layout, changes)
 

@@ -19,6 +19,10 @@ class Files:
         # With a mark, or spreadsheets take it for another encoding.
         self.steps = self._write(f"dolly-steps-{when}.csv", "\ufeff" + steps_table(trace).csv())
 
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return self.trace, self.steps
+
     def close(self) -> None:
         self._folder.cleanup()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,11 @@ from ui.theme import THEME
 from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
     from pipeline.race import Mode
+    from pipeline.request import Request
 
+Work = Callable[["Dolly", "Request", Turn], Iterator[View]]
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
@@ -66,86 +70,110 @@ def build(
             )
             steps = gr.DownloadButton("Steps as CSV", visible=False, size="sm")
 
-        def shown(view: View) -> Updates:
-            updates: Updates = {}
+        views = {"header": header, "notice": notice, "verdict": verdict, "lanes": lanes}
+        views |= details.views
+        at_first = {name: str(component.value) for name, component in views.items()}
+
+        def shown(session: Session, view: View) -> list[str]:
+            """Every view's value, also where it has not changed. Gradio makes a component anew
+            that it gets no value for, and while a run goes on the models would wait for that.
+            """
+            now = dict(view.details)
             if view.lanes is not None:
-                updates[lanes] = view.lanes
+                now["lanes"] = view.lanes
             if view.verdict is not None:
-                updates[verdict] = fields(**view.verdict)
-            for tab, value in view.details.items():
-                updates[details.views[tab]] = value
+                now["verdict"] = fields(**view.verdict)
             if view.status is not None:
-                updates[header] = header_fields(loader, view.status)
+                now["header"] = header_fields(loader, view.status)
             if view.notice is not None:
-                updates[notice] = fields(line=view.notice)
-            if view.download is not None:
-                updates[download] = gr.DownloadButton(value=view.download, visible=True)
-            if view.steps is not None:
-                updates[steps] = gr.DownloadButton(value=view.steps, visible=True)
-            return updates or gr.skip()
+                now["notice"] = fields(line=view.notice)
+            session.values |= now
+            return list((at_first | {"header": header_fields(loader)} | session.values).values())
+
+        def looked_at(session: Session, tab: str) -> Any:
+            view = session.look_at(tab)
+            session.values |= view.details
+            return view.details.get(tab, gr.skip())
+
+        def kept(session: Session) -> list[Any]:
+            files = session.files
+            if files is None:
+                return [gr.skip(), gr.skip()]
+            return [gr.DownloadButton(value=path, visible=True) for path in files.paths]
 
         def loaded() -> Iterator[Updates]:
             for _ in loader.wait():
                 yield {header: header_fields(loader)}
             yield {header: header_fields(loader), **controls.about(loader)}
 
-        def changed(name: str) -> Iterator[Updates]:
+        def changed(session: Session, name: str) -> Iterator[Updates]:
+            line, coming = "", loader.change(PAIRS.get(name, loader.pair))
             try:
-                for progress in loader.change(PAIRS.get(name, loader.pair)):
+                for progress in coming:
                     yield {header: header_fields(loader, Status("loading", f"{progress}…"))}
-                yield {notice: fields(), header: header_fields(loader), **controls.about(loader)}
             except UserError as error:
-                line = {notice: fields(line=str(error))}
-                yield {**line, header: header_fields(loader), **controls.about(loader)}
+                line = str(error)
             except Exception as error:
-                yield {notice: fields(line=run_failed(error)), header: header_fields(loader)}
+                line = run_failed(error)
+            session.values |= {"header": header_fields(loader), "notice": fields(line=line)}
+            told = {header: session.values["header"], notice: session.values["notice"]}
+            yield told | controls.about(loader)
 
-        def linked(request: gr.Request) -> Updates:
+        def linked(session: Session, request: gr.Request) -> Updates:
             asked, line = link.read(request.query_params, controls.limits)
             updates = controls.filled(asked)
             if line:  # else it would take away what another event has said meanwhile
-                updates[notice] = fields(line=line)
+                updates[notice] = session.values["notice"] = fields(line=line)
             return updates or gr.skip()
 
-        def answer(session: Session, mode: Mode, *form: Any) -> Iterator[Updates]:
+        def follow(session: Session, work: Work, form: Sequence[Any]) -> Iterator[list[str]]:
             try:
                 request = controls.request(*form)
                 for _ in loader.wait():
-                    yield gr.skip()
-                for view in session.race(loader.dolly(), request, turn, mode):
-                    yield shown(view)
+                    yield shown(session, View())
+                for view in work(loader.dolly(), request, turn):
+                    yield shown(session, view)
                 if turn.closed:
-                    yield {notice: fields(line=_CLOSING)}
+                    yield shown(session, View(notice=_CLOSING))
             except UserError as error:
-                yield {notice: fields(line=str(error))}
+                yield shown(session, View(notice=str(error)))
             except Exception as error:
-                yield {notice: fields(line=run_failed(error))}
+                yield shown(session, View(notice=run_failed(error)))
 
-        def stopped(session: Session) -> Updates:
-            return shown(session.stopped())
+        def answer(session: Session, mode: Mode, *form: Any) -> Iterator[list[str]]:
+            yield from follow(session, partial(session.race, mode=mode), form)
 
-        def opened(session: Session, file: str) -> Updates:
+        def measured(session: Session, _: Mode, *form: Any) -> Iterator[list[str]]:
+            yield from follow(session, session.sweep, form)
+
+        def stopped(session: Session) -> list[str]:
+            return shown(session, session.stopped())
+
+        def opened(session: Session, file: str) -> list[str]:
             try:
-                return shown(session.open(Path(file)))
+                return shown(session, session.open(Path(file)))
             except UserError as error:
-                return {notice: fields(line=str(error))}
+                return shown(session, View(notice=str(error)))
             except Exception as error:
                 logging.getLogger(__name__).exception("A trace could not be shown")
-                return {notice: fields(line=run_failed(error))}
+                return shown(session, View(notice=run_failed(error)))
 
-        outputs = [header, notice, verdict, lanes, *details.views.values(), download, steps]
-        run = controls.run.click(
-            answer,
-            inputs=[session, *controls.inputs],
-            outputs=outputs,
-            concurrency_limit=1,
-            concurrency_id=api.CONCURRENCY_ID,
-            trigger_mode="once",
-            show_progress="minimal",
-            show_progress_on=notice,
-            api_visibility="private",
-        )
-        controls.stop.click(None, cancels=[run]).then(
+        outputs = list(views.values())
+        runs = [
+            button.click(
+                work,
+                inputs=[session, *controls.inputs],
+                outputs=outputs,
+                concurrency_limit=1,
+                concurrency_id=api.CONCURRENCY_ID,
+                trigger_mode="once",
+                show_progress="minimal",
+                show_progress_on=notice,
+                api_visibility="private",
+            )
+            for button, work in ((controls.run, answer), (details.measure, measured))
+        ]
+        stop = controls.stop.click(None, cancels=runs).then(
             stopped,
             inputs=[session],
             outputs=outputs,
@@ -155,14 +183,14 @@ def build(
         )
         controls.load.click(
             changed,
-            inputs=[controls.pair],
+            inputs=[session, controls.pair],
             outputs=[header, notice, *controls.of_pair],
             concurrency_limit=None,
             trigger_mode="once",
             show_progress="hidden",
             api_visibility="private",
         )
-        upload.upload(
+        opening = upload.upload(
             opened,
             inputs=[session, upload],
             outputs=outputs,
@@ -170,7 +198,16 @@ def build(
             show_progress="hidden",
             api_visibility="private",
         )
-        details.on_select(lambda session, tab: shown(session.look_at(tab)), session)
+        for event in (*runs, stop, opening):
+            event.then(
+                kept,
+                inputs=[session],
+                outputs=[download, steps],
+                queue=False,
+                show_progress="hidden",
+                api_visibility="private",
+            )
+        details.on_select(looked_at, session)
         page.load(
             loaded,
             outputs=[header, *controls.of_pair],
@@ -180,6 +217,7 @@ def build(
         )
         page.load(
             linked,
+            inputs=[session],
             outputs=[notice, *controls.inputs],
             queue=False,
             show_progress="hidden",

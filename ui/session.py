@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.trace import Trace
-from ui.details import TABS, detail, details
+from ui.details import LENGTHS, TABS, detail, details
+from ui.figure import plain
 from ui.files import Files
 from ui.header import Status
+from ui.live import encode
 from ui.recorded import badge, read_trace
 from ui.stream import Stream
+from ui.sweep import Sweep
 from ui.transcript import Transcript
 from ui.turn import Turn
 from ui.verdict import summary, verdict
@@ -38,8 +41,6 @@ class View:
     details: dict[str, str] = field(default_factory=dict)  # by tab
     status: Status | None = None
     notice: str | None = None
-    download: Path | None = None  # the trace
-    steps: Path | None = None  # the table of steps
 
 
 def finished(trace: Trace, lanes: str) -> View:
@@ -58,17 +59,24 @@ def replayed(trace: Trace, word: str) -> View:
 
 
 class Session:
-    """One tab's. Gradio copies an empty one for each."""
+    """One tab's. Gradio copies an empty one for each.
+
+    Attributes:
+        values: what the page shows, by the names of its components, as far as it is not at first.
+        files: of what was last run or opened, for the visitor to keep.
+    """
 
     def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.files: Files | None = None
         self._show: _Show | None = None
-        self._files: Files | None = None  # of a trace that was opened
+        self._sweep: Sweep | None = None  # the one under way
         self._tab = TABS[0]
 
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
     ) -> Iterator[View]:
-        """Runs the lanes of `mode`, and tells what changed ten times a second.
+        """Runs the lanes of `mode`, and tells what changed as often as the page draws.
 
         Closing it cancels the run; `stopped` then tells what was left to say.
 
@@ -81,14 +89,51 @@ class Session:
         yield show.begin(self._tab)
         for _ in show.stream.beats():
             yield show.advance(self._tab)
-        yield show.end()
+        yield self._end(show)
+
+    def sweep(self, dolly: Dolly, request: Request, turn: Turn) -> Iterator[View]:
+        """Times every draft length on the request, and tells each time one more is known.
+
+        Closing it cancels the answer under way; `stopped` then tells what was left to say.
+
+        Raises:
+            UserError: the prompt does not fit.
+        """
+        self._sweep = sweep = Sweep(dolly, request, turn)
+        measuring = Status("running", "Measuring draft lengths", request.draft_length)
+        yield View(details=_lengths(sweep), status=measuring, notice="")
+        for known in sweep:
+            yield View(details=_lengths(sweep)) if known else View()
+        yield self._swept()
+
+    def _swept(self) -> View:
+        sweep, self._sweep = self._sweep, None
+        if sweep is None:
+            return View()
+        sweep.stop()
+        failure = sweep.failure
+        return View(
+            details=_lengths(sweep),
+            status=Status("error", "Failed")
+            if failure
+            else Status("ready", "Draft lengths measured"),
+            notice=run_failed(failure) if failure else "",
+        )
 
     def stopped(self) -> View:
-        """Ends the run, if there is one, and tells how it stood."""
+        """Ends what is under way, if anything is, and tells how it stood."""
+        if self._sweep:
+            return self._swept()
         if self._show is None:
             return View()
         self._show.stream.stop()
-        return self._show.end()
+        return self._end(self._show)
+
+    def _end(self, show: _Show) -> View:
+        view = show.end()
+        if view.lanes is not None:  # else it has ended before
+            self.files = Files(show.trace())
+        return view
 
     def open(self, file: Path) -> View:
         """A trace file of the visitor's, to be replayed.
@@ -101,9 +146,9 @@ class Session:
         trace = read_trace(file)
         view = replayed(trace, f"Loaded · {file.name}")
         self.close()
-        self._files = Files(trace)
+        self.files = Files(trace)
         status = Status("opened", "Trace opened", trace.request["draft_length"])
-        return replace(view, status=status, notice="", download=file, steps=self._files.steps)
+        return replace(view, status=status, notice="")
 
     def look_at(self, tab: str) -> View:
         """What there is to see in that tab, which alone is kept up to date while a run goes on."""
@@ -111,11 +156,10 @@ class Session:
         return self._show.now(tab) if self._show else View()
 
     def close(self) -> None:
-        """Forgets the run and its file."""
-        for files in (self._files, self._show and self._show.files):
-            if files:
-                files.close()
-        self._files = self._show = None
+        """Forgets the run and its files."""
+        if self.files:
+            self.files.close()
+        self.files = self._show = None
 
 
 class _Show:
@@ -132,7 +176,6 @@ class _Show:
         self.ended = False
         self._quarter = 0
         self._drawn = monotonic()
-        self.files: Files | None = None  # when it has ended
         self.stream = Stream(self._run, turn)
 
     def begin(self, tab: str) -> View:
@@ -179,14 +222,14 @@ class _Show:
             self._transcript.end(trace)
             failure = self.stream.failure
             outcome = ("error", "Failed") if failure else ("ready", summary(trace))
-            self.files = Files(trace)
             return replace(
                 finished(trace, self._transcript.text),
                 status=self._status(*outcome),
                 notice=run_failed(failure) if failure else "",
-                download=self.files.trace,
-                steps=self.files.steps,
             )
+
+    def trace(self) -> Trace:
+        return self._run.trace()
 
     def _progress(self, trace: Trace) -> Status | None:
         """Each quarter, once: the status is read aloud."""
@@ -199,6 +242,11 @@ class _Show:
 
     def _status(self, state: str, line: str) -> Status:
         return Status(state, line, self._request.draft_length)
+
+
+def _lengths(sweep: Sweep) -> dict[str, str]:
+    plots = plain({"lengths": sweep.plot}, tables=sweep.ended)
+    return {LENGTHS: encode({"plots": plots})}
 
 
 def run_failed(error: Exception) -> str:

@@ -70,7 +70,7 @@ def _cost(trace: Trace) -> Plot:
         }
         for field, (part, pattern) in _TIMES.items()
     ]
-    layout = axes(trace, "target run", "milliseconds", xaxis=run_axis(lane))
+    layout = axes(trace.created, "target run", "milliseconds", xaxis=run_axis(lane))
     notes = []
     evens = _break_even(trace, lane)
     if evens:
@@ -175,7 +175,7 @@ def _yield(trace: Trace) -> Plot:
     least = max((sum(count[what] for what in _LOST) for count in counts), default=0)
     ticks = range(-least, most + 1, 1 if most + least <= 10 else 2)
     layout = axes(
-        trace,
+        trace.created,
         "target run",
         "lost | made",
         barmode="relative",

@@ -13,7 +13,7 @@ from ui.turn import Turn
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Run, Update
 
-PERIOD = 0.1  # seconds; drawing more often than this slows the models down
+PERIOD = 0.2  # seconds; every drawing takes time from the models (`benchmarks.page_tax`)
 
 
 class Stream:

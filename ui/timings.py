@@ -59,7 +59,7 @@ def _lanes(trace: Trace) -> Plot:
     )
     longest = max(totals.values(), default=0) or 1
     layout = axes(
-        trace,
+        trace.created,
         "milliseconds of model time",
         "",
         height=220,
@@ -114,7 +114,10 @@ def _race(trace: Trace) -> Plot:
         return Table(tuple(columns), [list(row) for row in zip_longest(*texts, fillvalue="")])
 
     layout = axes(
-        trace, "milliseconds on each lane’s own clock", "tokens", xaxis={"rangemode": "tozero"}
+        trace.created,
+        "milliseconds on each lane’s own clock",
+        "tokens",
+        xaxis={"rangemode": "tozero"},
     )
     return Plot(data, layout, table)
 

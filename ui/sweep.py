@@ -1,0 +1,172 @@
+"""Every draft length on one request, timed on the machine that serves the page."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pipeline.events import FinishReason
+from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.trace import Lane
+from ui.figure import Json, Plot, axes, look, milliseconds
+from ui.stream import Stream
+from ui.table import Table
+from ui.turn import Turn
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+    from pipeline.race import Mode
+
+REPEATS = 3
+Length = int | Literal["auto"]
+LENGTHS: tuple[Length, ...] = (*range(MAX_DRAFT_LENGTH + 1), "auto")  # 0 is autoregression
+
+
+class Sweep:
+    """Answers the request with each draft length, `REPEATS` times, in an order that turns with each
+    repeat: what slows the machine for a while slows no length more than the others.
+
+    Args:
+        dolly, request: what to answer; its own draft length does not matter.
+        turn: held by one answer at a time.
+    """
+
+    def __init__(self, dolly: Dolly, request: Request, turn: Turn) -> None:
+        self.failure: Exception | None = None
+        self.ended = False
+        self._dolly, self._request, self._turn = dolly, request, turn
+        self._lanes: dict[Length, list[Lane]] = {length: [] for length in LENGTHS}
+        self._stream: Stream | None = None
+        self._id = ""
+
+    def __iter__(self) -> Iterator[bool]:
+        """A beat for each time to stop at; true where another answer is there."""
+        for repeat in range(REPEATS):
+            for length in (*LENGTHS[3 * repeat :], *LENGTHS[: 3 * repeat]):
+                mode: Mode = "speculative" if length else "autoregressive"
+                run = self._dolly.start(replace(self._request, draft_length=length or 1), mode)
+                self._stream = Stream(run, self._turn)
+                for _ in self._stream.beats():
+                    yield False
+                self.failure = self._stream.failure
+                (lane,) = run.trace().lanes.values()
+                if self.failure or lane.finish is FinishReason.CANCELLED:
+                    self.ended = True
+                    return
+                self._lanes[length].append(lane)
+                self._id = self._id or run.trace().created
+                yield True
+        self.ended = True
+
+    def stop(self) -> None:
+        """Cancels the answer under way and waits for its end."""
+        if self._stream:
+            self._stream.stop()
+        self.ended = True
+
+    @property
+    def plot(self) -> Plot:
+        """Milliseconds a token by draft length, of what has been measured so far."""
+        times = self._times()
+        middle = {length: statistics.median(taken) for length, taken in times.items()}
+        best = min(middle, key=middle.__getitem__, default=None)
+        others = [length for length in middle if length != best]
+        data: list[Json] = [
+            {
+                "type": "bar",
+                "x": [_name(length) for length in lengths],
+                "y": [middle[length] for length in lengths],
+                "name": name,
+                "text": [f"{middle[length]:.2f}" for length in lengths],
+                "textposition": "inside",
+                "insidetextanchor": "start",
+                "textangle": 0,
+                "textfont": {"color": "var(--ink)"},
+                "marker": marker,
+                "error_y": {
+                    "type": "data",
+                    "array": [max(times[length]) - middle[length] for length in lengths],
+                    "arrayminus": [middle[length] - min(times[length]) for length in lengths],
+                    "color": "var(--ink)",
+                    "thickness": 1,
+                },
+                "hovertemplate": "%{x}<br>%{y:.2f} ms a token<extra></extra>",
+            }
+            for name, lengths, marker in (
+                (
+                    "fastest",
+                    [] if best is None else [best],
+                    look("--accepted", "", "--accepted-edge"),
+                ),
+                ("the others", others, look("--soft", "", "--mute")),
+            )
+        ]
+        layout = axes(
+            self._id,
+            "draft length K",
+            "milliseconds a token",
+            bargap=0.35,
+            xaxis={"type": "category", "categoryarray": [_name(length) for length in LENGTHS]},
+        )
+        if 0 in middle:
+            line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1}
+            look_of_line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
+            layout["shapes"] = [line | {"y0": middle[0], "y1": middle[0], "line": look_of_line}]
+        return Plot(data, layout, self._table, self._note(middle))
+
+    def _times(self) -> dict[Length, list[float]]:
+        """Milliseconds a token of each answer that has more than one."""
+        times = {
+            length: [
+                milliseconds(lane.seconds_per_token) for lane in lanes if lane.seconds_per_token
+            ]
+            for length, lanes in self._lanes.items()
+        }
+        return {length: taken for length, taken in times.items() if taken}
+
+    def _table(self) -> Table:
+        times = self._times()
+        slow = statistics.median(times[0]) if 0 in times else None
+        rows = []
+        for length, taken in times.items():
+            lane, middle = self._lanes[length][-1], statistics.median(taken)
+            rows.append(
+                [
+                    _name(length),
+                    f"{middle:.3f}",
+                    f"{min(taken):.3f}",
+                    f"{max(taken):.3f}",
+                    f"{slow / middle:.2f}" if slow else "",
+                    "" if lane.acceptance_rate is None else f"{lane.acceptance_rate:.3f}",
+                    "" if lane.block_efficiency is None else f"{lane.block_efficiency:.2f}",
+                ]
+            )
+        columns = ("K", "Median ms a token", "Fastest", "Slowest", "Times autoregression")
+        return Table((*columns, "Accepted of tested", "Tokens a target run"), rows)
+
+    def _note(self, middle: dict[Length, float]) -> str:
+        done, whole = sum(map(len, self._lanes.values())), REPEATS * len(LENGTHS)
+        if not self.ended:
+            return f"Measuring: {done} of {whole} answers."
+        if not middle or 0 not in middle:
+            return f"Stopped after {done} of {whole} answers: not enough to compare."
+        fixed = min((length for length in middle if length != "auto"), key=middle.__getitem__)
+        said = f"Fastest with a fixed length: {_said(fixed)}, {middle[0] / middle[fixed]:.2f}×."
+        if "auto" in middle:
+            said += f" Chosen while decoding (auto): {middle[0] / middle['auto']:.2f}×."
+        how = (
+            "Medians of {} answers each, in turns; whiskers reach from the fastest to the slowest."
+        )
+        each = max(map(len, self._lanes.values()))
+        stopped = "" if done == whole else f" Stopped after {done} of {whole} answers."
+        return f"{said} {how.format(each)}{stopped}"
+
+
+def _name(length: Length) -> str:
+    return "none" if length == 0 else str(length)
+
+
+def _said(length: Length) -> str:
+    return f"K = {length}" if length else "none, so autoregression"
