@@ -99,31 +99,28 @@ class Session:
         Raises:
             UserError: the prompt does not fit.
         """
-        self._sweep = sweep = Sweep(dolly, request, turn)
+        sweep = Sweep(dolly, request, turn)
         measuring = Status("running", "Measuring draft lengths", request.draft_length)
-        yield View(details=_lengths(sweep), status=measuring, notice="")
-        for known in sweep:
-            yield View(details=_lengths(sweep)) if known else View()
-        yield self._swept()
+        for _ in sweep:
+            self._sweep = sweep
+            yield View(details=_lengths(sweep), status=measuring, notice="")
+        yield self._swept(sweep)
 
-    def _swept(self) -> View:
-        sweep, self._sweep = self._sweep, None
-        if sweep is None:
-            return View()
+    def _swept(self, sweep: Sweep) -> View:
+        self._sweep = None
         sweep.stop()
         failure = sweep.failure
+        outcome = ("error", "Failed") if failure else ("ready", "Draft lengths measured")
         return View(
             details=_lengths(sweep),
-            status=Status("error", "Failed")
-            if failure
-            else Status("ready", "Draft lengths measured"),
+            status=Status(*outcome),
             notice=run_failed(failure) if failure else "",
         )
 
     def stopped(self) -> View:
         """Ends what is under way, if anything is, and tells how it stood."""
         if self._sweep:
-            return self._swept()
+            return self._swept(self._sweep)
         if self._show is None:
             return View()
         self._show.stream.stop()

@@ -41,30 +41,39 @@ class Sweep:
         self._stream: Stream | None = None
         self._id = ""
 
-    def __iter__(self) -> Iterator[bool]:
-        """A beat for each time to stop at; true where another answer is there."""
-        for repeat in range(REPEATS):
-            for length in (*LENGTHS[3 * repeat :], *LENGTHS[: 3 * repeat]):
-                mode: Mode = "speculative" if length else "autoregressive"
-                run = self._dolly.start(replace(self._request, draft_length=length or 1), mode)
-                self._stream = Stream(run, self._turn)
-                for _ in self._stream.beats():
-                    yield False
-                self.failure = self._stream.failure
-                (lane,) = run.trace().lanes.values()
-                if self.failure or lane.finish is FinishReason.CANCELLED:
-                    self.ended = True
-                    return
-                self._lanes[length].append(lane)
-                self._id = self._id or run.trace().created
-                yield True
-        self.ended = True
+    def __iter__(self) -> Iterator[None]:
+        """Beats while it measures. Closing it cancels the answer under way.
+
+        Raises:
+            UserError: the prompt does not fit.
+        """
+        try:
+            for repeat in range(REPEATS):
+                for length in (*LENGTHS[3 * repeat :], *LENGTHS[: 3 * repeat]):
+                    mode: Mode = "speculative" if length else "autoregressive"
+                    request = replace(self._request, draft_length=length or 1)
+                    run = self._dolly.start(request, mode)
+                    self._stream = Stream(run, self._turn)
+                    yield from self._stream.beats()
+                    self.failure = self._stream.failure
+                    trace = run.trace()
+                    (lane,) = trace.lanes.values()
+                    if self.failure or lane.finish is FinishReason.CANCELLED:
+                        return
+                    self._lanes[length].append(lane)
+                    self._id = self._id or trace.created
+        finally:
+            self.ended = True
 
     def stop(self) -> None:
         """Cancels the answer under way and waits for its end."""
         if self._stream:
             self._stream.stop()
-        self.ended = True
+
+    @property
+    def answers(self) -> int:
+        """So many have been measured."""
+        return sum(map(len, self._lanes.values()))
 
     @property
     def plot(self) -> Plot:
@@ -111,13 +120,13 @@ class Sweep:
             xaxis={"type": "category", "categoryarray": [_name(length) for length in LENGTHS]},
         )
         if 0 in middle:
-            line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1}
-            look_of_line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
-            layout["shapes"] = [line | {"y0": middle[0], "y1": middle[0], "line": look_of_line}]
+            across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": middle[0]}
+            line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
+            layout["shapes"] = [across | {"y1": middle[0], "line": line}]
         return Plot(data, layout, self._table, self._note(middle))
 
     def _times(self) -> dict[Length, list[float]]:
-        """Milliseconds a token of each answer that has more than one."""
+        """Milliseconds a token of each answer."""
         times = {
             length: [
                 milliseconds(lane.seconds_per_token) for lane in lanes if lane.seconds_per_token
@@ -147,7 +156,7 @@ class Sweep:
         return Table((*columns, "Accepted of tested", "Tokens a target run"), rows)
 
     def _note(self, middle: dict[Length, float]) -> str:
-        done, whole = sum(map(len, self._lanes.values())), REPEATS * len(LENGTHS)
+        done, whole = self.answers, REPEATS * len(LENGTHS)
         if not self.ended:
             return f"Measuring: {done} of {whole} answers."
         if not middle or 0 not in middle:
