@@ -1,6 +1,6 @@
 """Whatever family a model is of: its cache is exact, and speculation changes nothing.
 
-`pytest tests/test_families.py -s -n 0` prints the README's table.
+`pytest tests/test_families.py -s` prints the README's table.
 """
 
 from functools import partial

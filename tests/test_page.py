@@ -13,7 +13,7 @@ from pipeline.dolly import Dolly
 from pipeline.events import FinishReason
 from pipeline.request import Request
 from pipeline.trace import Trace
-from tests.fake_dolly import FakeDolly
+from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import (
     HOSTILE,
     LANES,
@@ -28,6 +28,8 @@ from tests.served import (
     status_says,
     wait_for_end,
 )
+from ui.page import build
+from ui.session import Session
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
@@ -92,6 +94,17 @@ def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):
         assert page.get_by_test_id("badge").is_visible()  # not live yet
         loading.set_result(FakeDolly(PLAIN))
         wait_for_end(page)
+
+
+def test_a_run_gives_every_view_a_value_at_every_beat():
+    """Without one, Gradio makes the component anew, and the models wait for that."""
+    blocks = build(loader_of(FakeDolly(PLAIN)))
+    (event,) = (event for event in blocks.fns.values() if event.name == "answer")
+    form = asdict(Request("Say something", max_new_tokens=12, draft_length=4)).values()
+    beats = list(event.fn(Session(), "race", *form))
+    assert len(beats) > 1
+    for values in beats:
+        assert [type(value) for value in values] == [str] * len(event.outputs)
 
 
 def test_marks_tell_where_each_token_came_from(page, dolly):
