@@ -89,6 +89,7 @@ function show() {
   if (!first) return;
   if (JSON.parse(first).run !== run.id) seen = 0;
   const lines = value.slice(seen).split("\n").filter(Boolean);
+  if (!lines.length) return; // told again what is known: a replay goes on as it was
   const begins = seen === 0;
   seen = Math.max(seen, value.length);
   for (const line of lines.map((text) => JSON.parse(text))) read[line.kind](line);

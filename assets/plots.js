@@ -97,6 +97,7 @@ function showPlots() {
   if (!props.value) return;
   for (const [name, shown] of Object.entries(JSON.parse(props.value).plots)) {
     const frame = frames[name];
+    if (frame.figure?.layout.uirevision !== shown.layout.uirevision) frame.rests = 0; // another run
     frame.figure = { data: shown.data, layout: shown.layout };
     frame.table = shown.table; // these come at the end
     frame.csv = shown.csv;

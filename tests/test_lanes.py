@@ -296,6 +296,7 @@ def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
 def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
     run(page)
     wait_for_end(page)
+    page.locator("#trace").wait_for()  # the last that a run brings
     trace = dolly.last_trace()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
@@ -321,6 +322,14 @@ def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
         assert pace == f"100 tokens · {lane.tokens_per_second:.0f} tok/s · token limit"
     assert_shows(page, trace)  # at the end again
     assert asked == []
+
+
+def test_a_request_that_is_refused_leaves_the_replay_where_it_is(page):
+    wait_for_end(page, "stop")
+    page.get_by_role("button", name="To the start").click()
+    run(page, " ", begins=False)
+    page.get_by_test_id("notice").filter(has_text="instruction:").wait_for()
+    assert moment(page) == 0
 
 
 def test_buttons_and_keys_step_and_space_plays(page):

@@ -427,7 +427,10 @@ def test_a_zoom_survives_an_update(running):
     length = f"{PLOT % 'race'}.data[0].x.length"
     span = "e => e.layout.xaxis.range.map(Math.round).join()"
     plot = drawn(running, "race")
-    plot.scroll_into_view_if_needed()
+    revision = f"{PLOT % 'race'}.layout.uirevision"
+    running.wait_for_function(
+        f"() => {revision}.startsWith('2026-01-01')"
+    )  # no longer the recorded
     box = plot.locator(".nsewdrag").bounding_box()
     y = box["y"] + box["height"] / 2
     running.mouse.move(box["x"] + box["width"] * 0.3, y)

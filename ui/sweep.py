@@ -69,6 +69,7 @@ class Sweep:
         """Cancels the answer under way and waits for its end."""
         if self._stream:
             self._stream.stop()
+        self.ended = True  # its iteration may not have been closed yet
 
     @property
     def answers(self) -> int:
