@@ -23,7 +23,6 @@ HOSTILE = (
 def page(browser, url):
     with opened(browser, url) as page:
         page.get_by_text("Settings").click()
-        page.wait_for_timeout(500)  # or what the page asks when it opens is answered in between
         yield page
 
 

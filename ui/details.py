@@ -26,7 +26,7 @@ _TITLES = {
     "how": "How it works",
 }
 TABS = tuple(_TITLES)  # of a run
-LENGTHS = "lengths"  # the tab of what is measured when asked for
+SWEEP = "lengths"  # the tab of `ui.sweep`
 
 
 def detail(tab: str, trace: Trace, tables: bool = True) -> str:
@@ -48,7 +48,7 @@ def details(trace: Trace) -> dict[str, str]:
 
 class Details:
     """Draws the tabs where it is made. `views` are their components, by the names of `TABS` and
-    `LENGTHS`; `measure` is the button of the latter.
+    `SWEEP`; `measure` is the button of the latter.
 
     Args:
         first: what they show at first, by the same names.
@@ -69,9 +69,9 @@ class Details:
                         tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY)
                     )
 
-            with gr.Tab("Draft lengths", id=LENGTHS):
+            with gr.Tab("Draft lengths", id=SWEEP):
                 self.measure = gr.Button("Measure every draft length", size="sm", elem_id="measure")
-                self.views[LENGTHS] = live(LENGTHS, _DRAWN, plotly=str(PLOTLY))
+                self.views[SWEEP] = live(SWEEP, _DRAWN, plotly=str(PLOTLY))
             with gr.Tab("Trace & API", id="api"):
                 live("api", "api")
 

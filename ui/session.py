@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.trace import Trace
-from ui.details import LENGTHS, TABS, detail, details
+from ui.details import SWEEP, TABS, detail, details
 from ui.figure import plain
 from ui.files import Files
 from ui.header import Status
@@ -110,10 +110,10 @@ class Session:
         self._sweep = None
         sweep.stop()
         failure = sweep.failure
-        outcome = ("error", "Failed") if failure else ("ready", "Draft lengths measured")
+        ended = "Draft lengths measured" if sweep.complete else "Stopped"
         return View(
             details=_lengths(sweep),
-            status=Status(*outcome),
+            status=Status("error", "Failed") if failure else Status("ready", ended),
             notice=run_failed(failure) if failure else "",
         )
 
@@ -243,7 +243,7 @@ class _Show:
 
 def _lengths(sweep: Sweep) -> dict[str, str]:
     plots = plain({"lengths": sweep.plot}, tables=sweep.ended)
-    return {LENGTHS: encode({"plots": plots})}
+    return {SWEEP: encode({"plots": plots})}
 
 
 def run_failed(error: Exception) -> str:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.events import FinishReason
-from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.request import Request
 from pipeline.trace import Lane
+from ui.acceptance import LENGTHS as FIXED
 from ui.figure import Json, Plot, axes, look, milliseconds
 from ui.stream import Stream
 from ui.table import Table
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 
 REPEATS = 3
 Length = int | Literal["auto"]
-LENGTHS: tuple[Length, ...] = (*range(MAX_DRAFT_LENGTH + 1), "auto")  # 0 is autoregression
+LENGTHS: tuple[Length, ...] = (*FIXED, "auto")  # 0 is autoregression
 
 
 class Sweep:
@@ -75,6 +76,11 @@ class Sweep:
     def answers(self) -> int:
         """So many have been measured."""
         return sum(map(len, self._lanes.values()))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every length has been measured as often as it is to be."""
+        return self.answers == REPEATS * len(LENGTHS)
 
     @property
     def plot(self) -> Plot:
@@ -166,12 +172,8 @@ class Sweep:
         said = f"Fastest with a fixed length: {_said(fixed)}, {middle[0] / middle[fixed]:.2f}×."
         if "auto" in middle:
             said += f" Chosen while decoding (auto): {middle[0] / middle['auto']:.2f}×."
-        how = (
-            "Medians of {} answers each, in turns; whiskers reach from the fastest to the slowest."
-        )
-        each = max(map(len, self._lanes.values()))
-        stopped = "" if done == whole else f" Stopped after {done} of {whole} answers."
-        return f"{said} {how.format(each)}{stopped}"
+        said += " Medians of answers in turns; whiskers reach from the fastest to the slowest."
+        return said if self.complete else f"{said} Stopped after {done} of {whole} answers."
 
 
 def _name(length: Length) -> str:
