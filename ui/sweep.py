@@ -114,7 +114,7 @@ class Sweep:
                 (
                     "fastest",
                     [] if best is None else [best],
-                    look("--accepted", "", "--accepted-edge"),
+                    look("--accepted", "/", "--accepted-edge"),
                 ),
                 ("the others", others, look("--soft", "", "--mute")),
             )
