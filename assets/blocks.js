@@ -1,12 +1,13 @@
-// The caches as rows of blocks, after the target run that the slider is at.
+// The caches as rows of blocks, after the target run that the slider is at. It follows the scrubber
+// of the panes, and may be moved alone.
 const blocks = element.querySelector(".blocks");
 const slider = blocks.querySelector("input");
 let picture = null;
+let stale = false; // drawn when it is in sight
 
-function showBlocks() {
-  if (!props.value) return;
+function showBlocks(value) {
   const last = picture && Number(slider.value) === Number(slider.max);
-  const { saved, ...shown } = JSON.parse(props.value);
+  const { saved, ...shown } = JSON.parse(value);
   picture = shown.picture;
   const runs = Object.values(picture.models)[0]?.length ?? 0;
   blocks.hidden = !runs;
@@ -29,6 +30,7 @@ function showSaved(measured) {
 }
 
 function drawBlocks() {
+  stale = false;
   const run = Number(slider.value);
   blocks.querySelector("output").textContent = `${run} of ${slider.max}`;
   slider.setAttribute("aria-valuetext", `target run ${run} of ${slider.max}`);
@@ -68,6 +70,17 @@ function block(begin, kept, rolled, once) {
   return made;
 }
 
+// `lanes.js` tells how many steps of each lane it shows.
+function goTo({ detail }) {
+  if (!element.isConnected) return document.removeEventListener("moment", goTo);
+  const runs = detail[picture?.lane];
+  if (runs === undefined || Number(slider.value) === Math.max(runs, 1)) return;
+  slider.value = Math.max(runs, 1);
+  stale = true;
+  if (blocks.checkVisibility()) drawBlocks();
+}
+
+new IntersectionObserver(() => stale && drawBlocks()).observe(blocks);
+document.addEventListener("moment", goTo);
 slider.addEventListener("input", drawBlocks);
-watch("value", showBlocks);
-showBlocks();
+follow(showBlocks);

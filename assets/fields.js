@@ -3,8 +3,8 @@
 const live = element.querySelector("[data-live]");
 const holders = [live, ...live.querySelectorAll("[data-field]")].filter((e) => e.dataset.field);
 
-function show() {
-  const fields = JSON.parse(props.value);
+function show(value) {
+  const fields = JSON.parse(value);
   for (const holder of holders) {
     const text = fields[holder.dataset.field] ?? "";
     if (holder.textContent !== text) holder.textContent = text;
@@ -13,5 +13,4 @@ function show() {
   live.dataset.mark = fields.mark ?? "";
 }
 
-watch("value", show);
-show();
+follow(show);

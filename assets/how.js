@@ -1,9 +1,8 @@
 // Fills the explanation with the last run's own numbers; every text by textContent.
 const article = element.querySelector(".how");
 
-function showHow() {
-  if (!props.value) return;
-  const { state, fields, tables, paper } = JSON.parse(props.value);
+function showHow(value) {
+  const { state, fields, tables, paper } = JSON.parse(value);
   article.dataset.state = state;
   for (const holder of article.querySelectorAll("[data-field]")) {
     holder.textContent = fields[holder.dataset.field] ?? "";
@@ -20,5 +19,4 @@ function fillTables(tables) {
   }
 }
 
-watch("value", showHow);
-showHow();
+follow(showHow);

@@ -1,5 +1,4 @@
-// Draws a run from its lines of JSON, which are only ever appended to, as it is now or as it was at
-// any moment of its model time. Every text is set by textContent: what a user typed, a model wrote
+// Draws a run from its lines of JSON, as it is now or as it was at any moment of its model time. Every text is set by textContent: what a user typed, a model wrote
 // or a file held is never markup.
 //
 // lanes.card.js, why a token is what it is, and lanes.replay.js, stepping through, continue this
@@ -9,8 +8,8 @@ const source = element.querySelector(".source");
 const lanes = Object.fromEntries(
   [...element.querySelectorAll(".pane")].map((pane) => [pane.dataset.lane, newLane(pane)]),
 );
-let run = { id: null, lanes: [], pieces: new Map() };
-let seen = 0; // characters of the value that are read
+let run = { run: null, lanes: [], pieces: new Map() };
+let next = 0; // the number of the line to read next
 
 function newLane(pane) {
   const find = (selector) => pane.querySelector(selector);
@@ -31,7 +30,7 @@ function newRecord() {
 
 const read = {
   start(line) {
-    run = { ...line, id: line.run, lanes: line.lanes.map((name) => lanes[name]), pieces: new Map() };
+    run = { ...line, lanes: line.lanes.map((name) => lanes[name]), pieces: new Map() };
     hideCard();
     panes.dataset.source = line.badge ? "record" : "live";
     source.hidden = !line.badge;
@@ -42,7 +41,6 @@ const read = {
       lane.follows = true;
       lane.text.replaceChildren();
       lane.pane.hidden = !line.lanes.includes(name);
-      lane.pane.classList.add("begun");
       showPace(lane);
     }
   },
@@ -83,16 +81,18 @@ function learn(pieces) {
   for (const [id, text] of pieces) run.pieces.set(id, text);
 }
 
-function show() {
-  const value = props.value ?? "";
-  const first = value.slice(0, value.indexOf("\n"));
-  if (!first) return;
-  if (JSON.parse(first).run !== run.id) seen = 0;
-  const lines = value.slice(seen).split("\n").filter(Boolean);
-  if (!lines.length) return; // told again what is known: a replay goes on as it was
-  const begins = seen === 0;
-  seen = Math.max(seen, value.length);
-  for (const line of lines.map((text) => JSON.parse(text))) read[line.kind](line);
+// A live run's value holds its latest lines, and at its end all: what was missed is read then.
+function show(value) {
+  let [begins, told] = [false, false];
+  for (const line of value.split("\n").filter(Boolean).map((text) => JSON.parse(text))) {
+    const other = line.run !== run.run;
+    if (other ? line.number !== 0 : line.number !== next) continue;
+    begins ||= other;
+    told = true;
+    read[line.kind](line);
+    next = line.number + 1;
+  }
+  if (!told) return; // a replay goes on as it was
   if (begins) reset();
   if (run.lanes.every((lane) => lane.end !== undefined)) ready();
   else present(run.lanes.map((lane) => [lane, lane.steps.length, lane.undecided]));

@@ -52,6 +52,8 @@ function seek(time) {
   const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.count ?? 0).join(" and ");
   moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${counts} tokens`;
   if (!replay.timer) scrubber.setAttribute("aria-valuetext", moment.textContent);
+  const detail = Object.fromEntries(run.lanes.map(({ pane, shown }) => [pane.dataset.lane, shown]));
+  element.dispatchEvent(new CustomEvent("moment", { bubbles: true, detail }));
 }
 
 function play() {
@@ -117,5 +119,4 @@ for (const place of [scrubber, ...Object.values(lanes).map(({ text }) => text)])
   });
 }
 
-watch("value", show);
-show();
+follow(show);

@@ -11,6 +11,18 @@
     }
   });
 
+  // Gradio 6.31 leaves the clock of its loading screen running when that is gone, and the browser makes
+  // sixty frames a second of nothing. Once it has been alone for a while, it is stopped.
+  let [frames, alone, last] = [0, 0, 0];
+  const watchClock = () => {
+    const id = requestAnimationFrame(watchClock); // each is one more than the one before it
+    alone = id - last === 2 ? alone + 1 : 0;
+    last = id;
+    if (alone === 90) cancelAnimationFrame(id - 1);
+    if (alone === 90 || ++frames === 1800) cancelAnimationFrame(id);
+  };
+  watchClock();
+
   // Gradio tells one's place in the queue beside a clock, which nobody wants read aloud.
   const notice = document.getElementById("notice");
   const place = notice.querySelector(".place");

@@ -93,9 +93,8 @@ const sights = new IntersectionObserver((entries) => {
   }
 });
 
-function showPlots() {
-  if (!props.value) return;
-  for (const [name, shown] of Object.entries(JSON.parse(props.value).plots)) {
+function showPlots(value) {
+  for (const [name, shown] of Object.entries(JSON.parse(value).plots)) {
     const frame = frames[name];
     if (frame.figure?.layout.uirevision !== shown.layout.uirevision) frame.rests = 0; // another run
     frame.figure = { data: shown.data, layout: shown.layout };
@@ -147,5 +146,4 @@ for (const { plot } of Object.values(frames)) {
 new MutationObserver(() => Object.values(frames).forEach(draw)).observe(document.body, {
   attributeFilter: ["class"],
 });
-watch("value", showPlots);
-showPlots();
+follow(showPlots);

@@ -85,3 +85,14 @@ def assert_shows(page, trace):
     for name, lane in trace.lanes.items():
         assert shown(page, name) == [token.text for token in lane.tokens]
         assert "".join(shown(page, name)) == lane.text
+
+
+def seek(page, milliseconds):
+    """Moves the scrubber there, in model time."""
+    page.get_by_test_id("scrubber").evaluate(
+        """(scrubber, at) => {
+            scrubber.value = at;
+            scrubber.dispatchEvent(new Event("input", { bubbles: true }));
+        }""",
+        milliseconds,
+    )

@@ -27,3 +27,11 @@ def test_importing_loads_nothing_heavy(module, allowed):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     ).stdout.split()
     assert set(loaded) <= set(allowed)
+
+
+def test_openvino_reports_its_import_to_nobody():
+    code = "import sys, pipeline.dolly; print(*(m for m in sys.modules if 'telemetry.' in m))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    assert loaded.split() == []

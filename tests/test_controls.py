@@ -1,6 +1,6 @@
 """The form and its link: what it asks for, and what a link may put into it."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -116,6 +116,18 @@ def test_a_hostile_link_is_one_line_and_the_form_keeps_its_own(browser, url):
         assert page.evaluate("window.hacked") is None
         run(page)
         wait_for_end(page)
+
+
+def test_a_chip_fills_the_form_and_runs_it(page, dolly):
+    choose(page, "Draft length K", "6")
+    page.get_by_label("Instruction").fill("Something else")
+    started = len(dolly.started)
+    page.get_by_role("button", name="An example").click()
+    page.locator(".panes[data-source=live]").wait_for()
+    wait_for_end(page)
+    assert len(dolly.started) == started + 1
+    (chip,) = dolly.pair.chips
+    assert dolly.last_trace().request == asdict(Request(chip.instruction, chip.context))
 
 
 def test_the_dice_draws_a_seed(page):

@@ -21,6 +21,7 @@ from tests.served import (
     assert_shows,
     opened,
     run,
+    seek,
     served,
     shown,
     wait_for_end,
@@ -69,16 +70,6 @@ def badge_says(page, words):
     page.get_by_test_id("badge").filter(has_text=words).wait_for()
 
 
-def seek(page, milliseconds):
-    page.get_by_test_id("scrubber").evaluate(
-        """(scrubber, at) => {
-            scrubber.value = at;
-            scrubber.dispatchEvent(new Event("input", { bubbles: true }));
-        }""",
-        milliseconds,
-    )
-
-
 def moment(page):
     return page.get_by_test_id("scrubber").evaluate("scrubber => scrubber.valueAsNumber")
 
@@ -115,10 +106,10 @@ def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
     whole = Transcript("id", live.trace())
     whole.end(live.trace())
 
-    def lane(lines, name):  # pieces are told where they are first needed: drafted lines come first
+    def lane(lines, name):  # drafted lines come between, and tell pieces where first needed
         kinds = ("step", "end")
         return [
-            {key: value for key, value in line.items() if key != "pieces"}
+            {key: value for key, value in line.items() if key not in ("pieces", "number")}
             for line in told(lines)
             if line.get("lane") == name and line["kind"] in kinds
         ]
@@ -131,6 +122,37 @@ def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
         assert lane(growing.text, name) == lane(whole.text, name)
     drafted = [line for line in told(growing.text) if line["kind"] == "drafted"]
     assert len(drafted) == sum(bool(step.drafted) for step in live.trace().speculative.steps)
+
+
+def test_the_tails_of_a_run_hold_every_line_also_if_a_few_are_missed():
+    live = FakeDolly(PLAIN).start(Request("Say something"))
+    growing = Transcript("id", live.trace())
+    tails = [growing.tail]
+    for update in live:
+        growing.add(live.trace(), [update])
+        tails.append(growing.tail)
+    seen = {line["number"]: line for tail in tails[::5] for line in told(tail)}
+    seen |= {line["number"]: line for line in told(tails[-1])}
+    assert [seen[number] for number in range(len(seen))] == told(growing.text)
+    assert max(len(told(tail)) for tail in tails) < 20
+
+
+def test_a_page_that_missed_lines_waits_for_all_of_them(page):
+    live = FakeDolly(PLAIN).start(Request("Say something", max_new_tokens=20))
+    list(live)
+    transcript = Transcript("id", live.trace())
+    transcript.end(live.trace())
+    lines = transcript.text.splitlines(keepends=True)
+    tell = """(lines) => document.dispatchEvent(
+        new CustomEvent("told", { detail: { name: "lanes", value: lines } }))"""
+    wait_for_end(page, "stop")
+    page.evaluate(tell, "".join(lines[:6]))
+    made = len(shown(page, "autoregressive"))
+    assert made == sum(line["kind"] == "step" for line in told("".join(lines[:6])))
+    page.evaluate(tell, "".join(lines[8:12]))
+    assert len(shown(page, "autoregressive")) == made
+    page.evaluate(tell, transcript.text)
+    assert_shows(page, live.trace())
 
 
 def test_drafts_that_are_decided_already_are_not_drawn_as_pending():

@@ -18,7 +18,7 @@ from pipeline.sampling import SamplingParams
 from pipeline.trace import Trace
 from tests.fake_dolly import PROMPT, FakeDolly
 from tests.fakes import FakeLM
-from tests.served import MARKUP, PLAIN, opened, run, wait_for_end
+from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
 from tests.test_cost_model import trace_of
 from ui.acceptance import acceptance, by_position, wilson
 from ui.caches import BLOCK, caches, picture, rolled_back, saved
@@ -336,6 +336,18 @@ def test_the_blocks_step_with_the_slider(after):
         words = page.locator(".models section h3").first.inner_text()
         assert f"{step.target_kv_len} tokens" in words
     assert page.get_by_text("What blocks save against trimming").is_visible()
+
+
+def test_the_blocks_follow_the_scrubber(after):
+    page, trace = after
+    show_tab(page, "Cache")
+    steps = trace.speculative.steps
+    for step in (steps[len(steps) // 2], steps[-1]):
+        seek(page, 1000 * step.time_s + 1e-3)
+        said = page.locator(".blocks output").inner_text()
+        assert said == f"{step.index + 1} of {len(steps)}"
+        words = page.locator(".models section h3").first.inner_text()
+        assert f"{step.target_kv_len} tokens" in words
 
 
 def test_kept_steps_are_numbers_and_text_that_no_spreadsheet_runs(browser, url, dolly):

@@ -38,8 +38,9 @@ def caches(trace: Trace) -> dict[str, Plot]:
 def picture(trace: Trace) -> Json:
     """What `blocks.js` draws: of each run, the tokens that each cache kept and rolled back."""
     kind = _kind(trace)
-    _, lane = shown_lane(trace)
+    name, lane = shown_lane(trace)
     return {
+        "lane": name,
         "kept_as": f"This run kept its keys and values {_KINDS.get(kind, f'as “{kind}”.')}",
         "block": BLOCK if kind == "paged" else 0,
         "models": {

@@ -87,6 +87,10 @@ class Controls:
                 queue=False,
                 show_progress="hidden",
                 api_visibility="private",
+            ).then(  # while a run goes on, this does nothing: the form alone is filled
+                None,
+                js="() => document.getElementById('run').click()",
+                api_visibility="private",
             )
         self.fields["mode"].change(
             None,

@@ -47,8 +47,7 @@ def details(trace: Trace) -> dict[str, str]:
 
 
 class Details:
-    """Draws the tabs where it is made. `views` are their components, by the names of `TABS` and
-    `SWEEP`; `measure` is the button of the latter.
+    """Draws the tabs where it is made; `measure` is the button of `SWEEP`.
 
     Args:
         first: what they show at first, by the same names.
@@ -60,28 +59,24 @@ class Details:
             "cache": (*_DRAWN, "blocks"),
             "how": ("table", "how"),
         }
-        self.views: dict[str, gr.HTML] = {}
         self._tabs: dict[str, gr.Tab] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab, title in _TITLES.items():
                 with gr.Tab(title, id=tab) as self._tabs[tab]:
-                    self.views[tab] = live(
-                        tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY)
-                    )
-
+                    live(tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY))
             with gr.Tab("Draft lengths", id=SWEEP):
                 self.measure = gr.Button("Measure every draft length", size="sm", elem_id="measure")
-                self.views[SWEEP] = live(SWEEP, _DRAWN, plotly=str(PLOTLY))
+                live(SWEEP, _DRAWN, plotly=str(PLOTLY))
             with gr.Tab("Trace & API", id="api"):
                 live("api", "api")
 
-    def on_select(self, look_at: Callable[..., Any], session: gr.State) -> None:
-        """`look_at(session, tab)` tells what to show there, when a tab is chosen."""
+    def on_select(self, look_at: Callable[..., Any], session: gr.State, board: gr.HTML) -> None:
+        """`look_at(session, tab)` tells what `board` is to hold, when a tab is chosen."""
         for tab, chosen in self._tabs.items():
             chosen.select(
                 lambda session, tab=tab: look_at(session, tab),
                 inputs=[session],
-                outputs=[self.views[tab]],
+                outputs=[board],
                 queue=False,
                 show_progress="hidden",
                 api_visibility="private",

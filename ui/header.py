@@ -20,14 +20,9 @@ class Status:
     draft_length: int | str = _DEFAULT
 
 
-def header_fields(loader: Loader, status: Status | None = None) -> str:
-    """The fields of `header.html`.
-
-    Args:
-        loader: of the pair that is served.
-        status: without it, whether the models are there.
-    """
-    now, parts = status or _readiness(loader), [loader.pair.title]
+def header_fields(loader: Loader, now: Status) -> str:
+    """The fields of `header.html`, of the pair that is served."""
+    parts = [loader.pair.title]
     if loader.done and not loader.failure:
         about = loader.dolly().describe()
         parts += [about["device"], about["target"]["weights"], f"K={now.draft_length}"]
@@ -35,7 +30,8 @@ def header_fields(loader: Loader, status: Status | None = None) -> str:
     return fields(state=now.state, line=now.line, about=" · ".join(parts))
 
 
-def _readiness(loader: Loader) -> Status:
+def readiness(loader: Loader) -> Status:
+    """Whether the models are there."""
     if not loader.done:
         return Status("loading", f"{loader.progress}…")
     error = loader.failure

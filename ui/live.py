@@ -1,4 +1,4 @@
-"""A component whose markup is constant and whose text a script fills in.
+"""Components whose markup is constant and whose text a script fills in.
 
 Gradio evaluates what it puts into a template, so nothing is put there: a value is JSON that the
 component's script reads and shows by `textContent`. Text from users and models is never markup.
@@ -25,14 +25,25 @@ def live(name: str, script: str | Sequence[str], value: str = "", **props: Any) 
         name: of the markup; also the element's id.
         script: of the behaviour; `fields` fills each `[data-field]` from an object. Several are
             one script in several files.
-        value: what it shows at first.
+        value: what it shows at first. What it is to show later goes through an `unseen` one.
         props: constants for the script, read as `props.NAME`.
     """
     scripts = (script,) if isinstance(script, str) else script
+    markup = (ASSETS / f"{name}.html").read_text(encoding="utf-8")
+    return _html(name, markup, scripts, value, view=name, **props)
+
+
+def unseen(name: str) -> gr.HTML:
+    """An output of events; `assets/NAME.js` hands on to the views what it holds."""
+    return _html(name, "<i></i>", (name,), "", visible="hidden")
+
+
+def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: Any) -> gr.HTML:
+    files = (ASSETS / f"{script}.js" for script in ("view", *scripts))
     return gr.HTML(
         value,
-        html_template=(ASSETS / f"{name}.html").read_text(encoding="utf-8"),
-        js_on_load="\n".join((ASSETS / f"{s}.js").read_text(encoding="utf-8") for s in scripts),
+        html_template=markup,
+        js_on_load="\n".join(file.read_text(encoding="utf-8") for file in files),
         apply_default_css=False,
         elem_id=name,
         **props,

@@ -17,8 +17,8 @@ from ui import api, link
 from ui.controls import Controls
 from ui.details import Details
 from ui.figure import PLOTLY
-from ui.header import Status, header_fields
-from ui.live import ASSETS, fields, live
+from ui.header import Status, header_fields, readiness
+from ui.live import ASSETS, fields, live, unseen
 from ui.loader import Loader
 from ui.recorded import recorded
 from ui.session import Session, View, replayed, run_failed
@@ -34,6 +34,8 @@ Work = Callable[["Dolly", "Request", Turn], Iterator[View]]
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
+# Seconds between two looks of Gradio's queue for work; its own 0.001 takes 7 % of a core.
+_QUEUE_PERIOD = 0.05  # which is what it takes on Windows
 _LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
 
 
@@ -56,12 +58,13 @@ def build(
         title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
         session = gr.State(Session(), time_to_live=3600, delete_callback=Session.close)
-        header = live("header", "fields", header_fields(loader))
+        board, log = unseen("board"), unseen("log")
+        live("header", "fields", header_fields(loader, readiness(loader)))
         controls = Controls(loader, max_new_tokens)
         notice = live("notice", "fields", fields())
         first = replayed(recorded(), "Recorded")
-        verdict = live("verdict", "fields", fields(**(first.verdict or {})))
-        lanes = live("lanes", ("lanes", "lanes.card", "lanes.replay"), first.lanes or "")
+        live("verdict", "fields", fields(**(first.verdict or {})))
+        live("lanes", ("lanes", "lanes.card", "lanes.replay"), first.lanes or "")
         details = Details(first.details)
         with gr.Row(elem_id="exports"):
             upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
@@ -70,30 +73,23 @@ def build(
             )
             steps = gr.DownloadButton("Steps as CSV", visible=False, size="sm")
 
-        views = {"header": header, "notice": notice, "verdict": verdict, "lanes": lanes}
-        views |= details.views
-        at_first = {name: str(component.value) for name, component in views.items()}
-
-        def shown(session: Session, view: View) -> list[str]:
-            """Every view's value, also where it has not changed. Gradio makes a component anew
-            that it gets no value for, and while a run goes on the models would wait for that.
-            """
+        def told(session: Session, view: View) -> str:
             now = dict(view.details)
-            if view.lanes is not None:
-                now["lanes"] = view.lanes
             if view.verdict is not None:
                 now["verdict"] = fields(**view.verdict)
             if view.status is not None:
                 now["header"] = header_fields(loader, view.status)
             if view.notice is not None:
                 now["notice"] = fields(line=view.notice)
-            session.values |= now
-            return list((at_first | {"header": header_fields(loader)} | session.values).values())
+            return session.board.tell(now)
 
-        def looked_at(session: Session, tab: str) -> Any:
-            view = session.look_at(tab)
-            session.values |= view.details
-            return view.details.get(tab, gr.skip())
+        def shown(session: Session, view: View) -> list[str]:
+            if view.lanes is not None:
+                session.log = view.lanes
+            return [told(session, view), session.log]
+
+        def looked_at(session: Session, tab: str) -> str:
+            return told(session, session.look_at(tab))
 
         def kept(session: Session) -> list[Any]:
             files = session.files
@@ -101,29 +97,29 @@ def build(
                 return [gr.skip(), gr.skip()]
             return [gr.DownloadButton(value=path, visible=True) for path in files.paths]
 
-        def loaded() -> Iterator[Updates]:
+        def loaded(session: Session) -> Iterator[Updates]:
             for _ in loader.wait():
-                yield {header: header_fields(loader)}
-            yield {header: header_fields(loader), **controls.about(loader)}
+                yield {board: told(session, View(status=readiness(loader)))}
+            yield {board: told(session, View(status=readiness(loader))), **controls.about(loader)}
 
         def changed(session: Session, name: str) -> Iterator[Updates]:
             line, coming = "", loader.change(PAIRS.get(name, loader.pair))
             try:
                 for progress in coming:
-                    yield {header: header_fields(loader, Status("loading", f"{progress}…"))}
+                    loading = View(status=Status("loading", f"{progress}…"))
+                    yield {board: told(session, loading)}
             except UserError as error:
                 line = str(error)
             except Exception as error:
                 line = run_failed(error)
-            session.values |= {"header": header_fields(loader), "notice": fields(line=line)}
-            told = {header: session.values["header"], notice: session.values["notice"]}
-            yield told | controls.about(loader)
+            now = View(status=readiness(loader), notice=line)
+            yield {board: told(session, now), **controls.about(loader)}
 
         def linked(session: Session, request: gr.Request) -> Updates:
             asked, line = link.read(request.query_params, controls.limits)
             updates = controls.filled(asked)
             if line:  # else it would take away what another event has said meanwhile
-                updates[notice] = session.values["notice"] = fields(line=line)
+                updates[board] = told(session, View(notice=line))
             return updates or gr.skip()
 
         def follow(session: Session, work: Work, form: Sequence[Any]) -> Iterator[list[str]]:
@@ -158,7 +154,7 @@ def build(
                 logging.getLogger(__name__).exception("A trace could not be shown")
                 return shown(session, View(notice=run_failed(error)))
 
-        outputs = list(views.values())
+        outputs = [board, log]
         runs = [
             button.click(
                 work,
@@ -184,7 +180,7 @@ def build(
         controls.load.click(
             changed,
             inputs=[session, controls.pair],
-            outputs=[header, notice, *controls.of_pair],
+            outputs=[board, *controls.of_pair],
             concurrency_limit=None,
             trigger_mode="once",
             show_progress="hidden",
@@ -207,10 +203,11 @@ def build(
                 show_progress="hidden",
                 api_visibility="private",
             )
-        details.on_select(looked_at, session)
+        details.on_select(looked_at, session, board)
         page.load(
             loaded,
-            outputs=[header, *controls.of_pair],
+            inputs=[session],
+            outputs=[board, *controls.of_pair],
             concurrency_limit=None,
             show_progress="hidden",
             api_visibility="private",
@@ -218,13 +215,14 @@ def build(
         page.load(
             linked,
             inputs=[session],
-            outputs=[notice, *controls.inputs],
+            outputs=[board, *controls.inputs],
             queue=False,
             show_progress="hidden",
             api_visibility="private",
         )
         api.add(loader, turn)
     page.queue(max_size=queue_size)
+    page._queue.sleep_when_free = _QUEUE_PERIOD
     return page
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.trace import Trace
+from ui.board import Board
 from ui.details import SWEEP, TABS, detail, details
 from ui.figure import plain
 from ui.files import Files
@@ -62,12 +63,14 @@ class Session:
     """One tab's. Gradio copies an empty one for each.
 
     Attributes:
-        values: what the page shows, by the names of its components, as far as it is not at first.
+        board: what the page shows, but for the panes.
+        log: what these show: the lines of a `Transcript`.
         files: of what was last run or opened, for the visitor to keep.
     """
 
     def __init__(self) -> None:
-        self.values: dict[str, str] = {}
+        self.board = Board()
+        self.log = ""
         self.files: Files | None = None
         self._show: _Show | None = None
         self._sweep: Sweep | None = None  # the one under way
@@ -86,6 +89,7 @@ class Session:
         show = _Show(dolly, request, turn, mode)
         self.close()
         self._show = show
+        self.board = Board()  # the views know by now what the last run put there
         yield show.begin(self._tab)
         for _ in show.stream.beats():
             yield show.advance(self._tab)
@@ -179,7 +183,7 @@ class _Show:
         """Nothing yet, in place of what was there: a recorded run is not to be taken for this."""
         trace = self._run.trace()
         return View(
-            lanes=self._transcript.text,
+            lanes=self._transcript.tail,
             verdict=verdict(trace),
             details={tab: detail(tab, trace, tables=False)},
             status=self._status("running", "Racing · 0 %"),
@@ -197,7 +201,7 @@ class _Show:
             if slow:
                 self._drawn = monotonic()
             return View(
-                lanes=self._transcript.text,
+                lanes=self._transcript.tail,
                 verdict=verdict(trace) if slow else None,
                 details={tab: detail(tab, trace, tables=False)} if slow else {},
                 status=self._progress(trace),

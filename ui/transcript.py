@@ -1,10 +1,11 @@
-"""A trace as lines of JSON that are only ever appended to: what `lanes.js` draws, in order.
+"""A trace as numbered lines of JSON: what `lanes.js` draws, in order.
 
 A live run's grow with it; a recorded or loaded one's are there at once, and are the same lines.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
@@ -18,8 +19,11 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Update
 
 
+_TAIL = 5  # updates; more never reach a browser at once while it is looked at
+
+
 class Transcript:
-    """The lines of one run; `text` grows.
+    """The lines of one run.
 
     Args:
         run: tells this run from the one before it.
@@ -28,18 +32,31 @@ class Transcript:
     """
 
     def __init__(self, run: str, trace: Trace, badge: str = "") -> None:
-        self.text = ""
+        self._lines: list[str] = []
+        self._before = deque([0], _TAIL)  # lines that there were before each of the last updates
         self._told = dict.fromkeys(trace.lanes, 0)  # tokens of each lane
         self._named: set[int] = set()
+        self._run = run
         self._append(
             kind="start",
-            run=run,
             badge=badge,
             asked=trace.request["instruction"][:500],
             lanes=list(trace.lanes),
             budget=trace.request["max_new_tokens"],
             greedy=trace.greedy,
         )
+
+    @property
+    def text(self) -> str:
+        """All lines."""
+        return "".join(self._lines)
+
+    @property
+    def tail(self) -> str:
+        """The lines of the last updates. Gradio copies a value several times on its way, and the
+        models wait for that; a browser that has missed some waits for the `text`.
+        """
+        return "".join(self._lines[self._before[0] :])
 
     def add(self, trace: Trace, updates: Sequence[Update] = ()) -> None:
         """Appends the steps of `trace` not told yet, and the drafts of a round under way.
@@ -48,6 +65,7 @@ class Transcript:
             trace: the record so far.
             updates: what led to it since the last time.
         """
+        self._before.append(len(self._lines))
         for name, lane in trace.lanes.items():
             untold = lane.tokens[self._told[name] :]
             for index, made in groupby(untold, attrgetter("step")):
@@ -103,7 +121,7 @@ class Transcript:
         return [(token, trace.pieces[token]) for token in sorted(new)]
 
     def _append(self, **line: object) -> None:
-        self.text += encode(line) + "\n"
+        self._lines.append(encode({"number": len(self._lines), "run": self._run, **line}) + "\n")
 
 
 def _ids(tops: Iterable[Candidates]) -> Iterable[int]:
