@@ -37,12 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(choice: Choice, args: argparse.Namespace) -> None:
-    """The page opens at once; the models are fetched and loaded meanwhile."""
+    """The models are fetched and loaded while the page is made, and while it is open."""
     from ui.loader import Loader
-    from ui.page import build, serve
     from ui.turn import Turn
 
     loader, turn = Loader(choice, _load, args.fixed_pair), Turn()
+    from ui.page import build, serve  # Gradio takes as long to import as a small pair to load
+
     page = build(loader, turn, args.max_new_tokens, args.queue_size)
     try:
         serve(page, args.host, args.port, args.share, args.mcp)
