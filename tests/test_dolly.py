@@ -21,7 +21,7 @@ from pipeline.kv_cache import KVCacheKind
 from pipeline.pairs import EMBEDDED, find_pair
 from pipeline.request import Request
 from pipeline.sampling import SamplingParams, probabilities
-from pipeline.trace import Trace
+from pipeline.trace import Lane, Trace
 from tests.chi_square import assert_follows
 
 SUBJECTS = ("a river", "bread", "the moon", "a good friend", "winter", "music", "a bicycle")
@@ -63,10 +63,16 @@ def test_lanes_run_one_after_the_other_say_what_they_say_in_a_race():
 
 
 @cache
-def autoregressive(kind: KVCacheKind, prompt: str, count: int) -> tuple[int, ...]:
-    wanted = {"instruction": prompt, "kv_cache": kind, "max_new_tokens": count}
-    lane = answer(mode="autoregressive", **wanted).lanes["autoregressive"]
-    return tuple(token.id for token in lane.tokens)
+def autoregressive(**wanted) -> Lane:
+    return answer(mode="autoregressive", **wanted).lanes["autoregressive"]
+
+
+def speculative(**wanted) -> Lane:
+    return answer(mode="speculative", **wanted).lanes["speculative"]
+
+
+def ids(lane: Lane) -> list[int]:
+    return [token.id for token in lane.tokens]
 
 
 @pytest.mark.parametrize("k", LENGTHS)
@@ -78,14 +84,9 @@ def test_greedy_speculative_equals_autoregressive(kind, k):
     if kind != "paged":
         count, prompts = 5, PROMPTS[LENGTHS.index(k) :: len(LENGTHS)]
     for prompt in prompts:
-        lane = answer(
-            instruction=prompt,
-            mode="speculative",
-            kv_cache=kind,
-            draft_length=k,
-            max_new_tokens=count,
-        ).lanes["speculative"]
-        assert tuple(t.id for t in lane.tokens) == autoregressive(kind, prompt, count), prompt
+        wanted = {"instruction": prompt, "kv_cache": kind, "max_new_tokens": count}
+        fast = speculative(draft_length=k, **wanted)
+        assert ids(fast) == ids(autoregressive(**wanted)), prompt
 
 
 def test_a_draft_length_that_chooses_itself_changes_time_only():
@@ -102,11 +103,10 @@ def test_copies_from_the_prompt_change_time_only(drafter, k):
     """Given an answer to copy from; some of what is copied is accepted."""
     accepted = 0
     for prompt in PROMPTS[:10]:
-        wanted = {"instruction": prompt, "max_new_tokens": 40}
-        told = answer(mode="autoregressive", **wanted).lanes["autoregressive"].text
-        lanes = answer(context=told, drafter=drafter, draft_length=k, **wanted).lanes
-        slow, fast = lanes["autoregressive"], lanes["speculative"]
-        assert [t.id for t in fast.tokens] == [t.id for t in slow.tokens], prompt
+        wanted = {"instruction": prompt, "kv_cache": "paged", "max_new_tokens": 40}
+        wanted["context"] = autoregressive(**wanted).text
+        fast = speculative(drafter=drafter, draft_length=k, **wanted)
+        assert ids(fast) == ids(autoregressive(**wanted)), prompt
         accepted += fast.accepted
     assert accepted
 
