@@ -124,6 +124,7 @@ class Sweep:
             "draft length K",
             "milliseconds a token",
             bargap=0.35,
+            uniformtext={"minsize": 9, "mode": "hide"},  # on a narrow page there is no room
             xaxis={"type": "category", "categoryarray": [_name(length) for length in LENGTHS]},
         )
         if 0 in middle:
