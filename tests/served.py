@@ -42,6 +42,7 @@ def opened(browser, url, width=1280, status="Ready"):
         page.goto(url)
         page.get_by_test_id("run").wait_for()
         status_says(page, status)
+        page.wait_for_function("window.told?.header")  # what answers the page's opening is there
         yield page
     assert not errors
 
