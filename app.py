@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serves the page until it is interrupted or terminated; returns the exit status."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl+C does
     args = _parser().parse_args(argv)
+    if not (args.pair or args.target or args.draft):
+        args.pair = _environment("PAIR")
     try:
         _serve(chosen(args), args)
     except UserError as error:
@@ -72,14 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(parser)
     kept = _environment("CACHE_DIR")
     parser.set_defaults(
-        pair=_environment("PAIR"),
         weights=_environment("WEIGHTS"),
         cache_dir=Path(kept) if kept else None,
     )
     parser.add_argument(
         "--fixed-pair",
         action="store_true",
-        default=bool(_environment("FIXED_PAIR")),
+        default=_switch("FIXED_PAIR"),
         help="visitors may not load another pair, which takes disk, memory and time",
     )
     parser.add_argument(
@@ -111,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--mcp",
         action="store_true",
-        default=bool(_environment("MCP")),
+        default=_switch("MCP"),
         help='also serve the API as MCP tools; needs pip install "gradio[mcp]"',
     )
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
@@ -120,6 +121,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _environment(name: str, default: str | None = None) -> str | None:
     return os.environ.get(f"DOLLY_{name}") or default
+
+
+def _switch(name: str) -> bool:
+    return (_environment(name) or "0").lower() not in ("0", "false", "no", "off")
 
 
 def _count(text: str) -> int:

@@ -4,18 +4,18 @@ const blocks = element.querySelector(".blocks");
 const slider = blocks.querySelector("input");
 let picture = null;
 let stale = false; // drawn when it is in sight
+let follows = true; // the run, until someone moves the slider
 
 function showBlocks(value) {
-  const last = picture && Number(slider.value) === Number(slider.max);
   const { saved, ...shown } = JSON.parse(value);
   picture = shown.picture;
   const runs = Object.values(picture.models)[0]?.length ?? 0;
   blocks.hidden = !runs;
   blocks.classList.toggle("unblocked", !picture.block);
   blocks.querySelector(".kept-as").textContent = picture.kept_as;
-  const at = Math.min(slider.value, runs);
+  const at = follows ? runs : slider.value; // to set the end may move it
   slider.max = runs;
-  slider.value = last === false && at ? at : runs; // it follows the run until someone moves it
+  slider.value = at;
   if (runs) drawBlocks();
   showSaved(saved);
 }
@@ -74,6 +74,7 @@ function block(begin, kept, rolled, once) {
 function goTo({ detail }) {
   if (!element.isConnected) return document.removeEventListener("moment", goTo);
   const runs = detail[picture?.lane];
+  follows ||= runs === 0; // another run begins
   if (runs === undefined || Number(slider.value) === Math.max(runs, 1)) return;
   slider.value = Math.max(runs, 1);
   stale = true;
@@ -82,5 +83,8 @@ function goTo({ detail }) {
 
 new IntersectionObserver(() => stale && drawBlocks()).observe(blocks);
 document.addEventListener("moment", goTo);
-slider.addEventListener("input", drawBlocks);
+slider.addEventListener("input", () => {
+  follows = slider.value === slider.max;
+  drawBlocks();
+});
 follow(showBlocks);

@@ -1,5 +1,5 @@
 // Tells each view what is new on the board. What two events put there may arrive in either order, and
-// while the page is out of sight Gradio passes on only the last; the later board holds it all.
+// of several at once only the last may be passed on; the later board holds what the earlier one did.
 let seen = 0; // the time of the last change
 
 watch("value", () => {

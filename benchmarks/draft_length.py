@@ -122,7 +122,7 @@ def main() -> int:
         print(f"with a draft of {name}: {row['over_autoregression']:.3f} × autoregression")
     save(
         "draft_length" if options.drafter == "model" else f"draft_length-{options.drafter}",
-        pair=dolly.describe(),
+        pair=dolly.about,
         repeats=options.repeats,
         **settings,
         results=results,

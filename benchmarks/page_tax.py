@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,6 +26,7 @@ from pipeline.race import Mode
 from pipeline.request import Request
 from pipeline.store import Store
 from pipeline.trace import Trace
+from ui import stream
 from ui.loader import Loader
 from ui.page import build, serve
 
@@ -35,6 +36,7 @@ _REQUEST = Request(
     temperature=2.0,  # so hot that no end key is drawn
 )
 _ENDED = "document.querySelectorAll('.pane[data-end=length], .pane[data-end=stop]').length === 2"
+_REST = 1.5  # seconds before each: the page still draws the last race's plots
 # What draws the tokens of one update is one task, so one call of an observer.
 _COUNT = """() => {
     window.updates = 0;
@@ -67,7 +69,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page_tax", description=__doc__)
     parser.add_argument("--pair", default=DEFAULT_PAIR)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--period",
+        type=float,
+        default=stream.PERIOD,
+        help="seconds between two updates (default: the page's own, %(default)s)",
+    )
     options = parser.parse_args()
+    stream.PERIOD = options.period
 
     dolly = _Kept(options.pair)
     loader = Loader(Choice(dolly.pair, Store()), lambda _: dolly)
@@ -125,10 +134,12 @@ def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
     traces: dict[str, list[Trace]] = {"page": [], "alone": []}
 
     def in_page() -> None:
+        sleep(_REST)
         shown.append(show())
         traces["page"].append(dolly.last.trace())
 
     def alone() -> None:
+        sleep(_REST)
         traces["alone"].append(_alone(dolly))
 
     in_page()
@@ -163,6 +174,7 @@ def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
         pair=dolly.pair.name,
         request=asdict(_REQUEST),
         repeats=repeats,
+        period=stream.PERIOD,
         tokens=tokens,
         lanes=results,
         page=[asdict(each) for each in shown],

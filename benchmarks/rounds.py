@@ -177,7 +177,7 @@ def main() -> int:
     save(
         "rounds",
         widths=widths,
-        pair=dolly.describe(),
+        pair=dolly.about,
         rollback=costs,
         outside_percent={name: spread.median for name, spread in shares.items()},
         ms_per_token={name: spread.median for name, spread in spreads.items()},

@@ -23,15 +23,21 @@ class Choice:
     store: Store
     device: str = "CPU"
 
-    def obtain(self) -> Iterator[Progress]:
+    def obtain(self, beside: int = 0) -> Iterator[Progress]:
         """Gets both models ready, where they are not.
+
+        Args:
+            beside: bytes that a pair takes which stays loaded until this one is.
 
         Raises:
             UserError: one cannot be had, or this machine cannot hold them.
         """
-        if self.device == "CPU" and self.pair.memory_bytes > memory_bytes():
-            needed, there = in_bytes(self.pair.memory_bytes), in_bytes(memory_bytes())
-            remedy = f"needs about {needed} and this machine has {there}; choose --weights int4"
+        needed = self.pair.memory_bytes + beside
+        if self.device == "CPU" and needed > memory_bytes():
+            both = ", with the pair at work," if beside else ""
+            there = in_bytes(memory_bytes())
+            remedy = f"needs about {in_bytes(needed)}{both} and this machine has {there}"
+            remedy += "; choose --weights int4"
             raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
         for model in (self.pair.target, self.pair.draft):
             yield from self.store.obtain(model)

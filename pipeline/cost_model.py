@@ -22,7 +22,7 @@ class CostModel:
     Attributes:
         acceptance: a, the chance that a tested draft passes.
         draft: c, drafting one token; steps.
-        verify: v, what verifying takes beyond a step; steps. Below 0 if it takes less than one.
+        verify: v, what all but drafting takes beyond a step; steps. Below 0 if it takes less.
         length: K, tokens drafted in a round.
     """
 
@@ -87,6 +87,6 @@ def measured(trace: Trace) -> CostModel | None:
     return CostModel(
         acceptance=fast.acceptance_rate,
         draft=statistics.median(r.draft_s / len(r.drafted) for r in rounds) / step_s,
-        verify=statistics.median(r.verify_s for r in rounds) / step_s - 1,
+        verify=statistics.median(r.seconds - r.draft_s for r in rounds) / step_s - 1,
         length=statistics.median_high(len(r.drafted) for r in rounds),
     )

@@ -167,7 +167,7 @@ class Speculative:
                     target_kv_bytes=target.kv_bytes,
                     draft_kv_bytes=drafter.kv_bytes,
                 )
-                draft_length.learn(step)
+                draft_length.learn(step, draft.by_model)
                 yield step
                 index += 1
             yield Finish(reason)

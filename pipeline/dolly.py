@@ -56,6 +56,10 @@ class Dolly:
         store: where the models are; None takes the user's.
         device: one that OpenVINO lists.
 
+    Attributes:
+        context_length: tokens that both models can attend to, prompt and answer together.
+        about: the trace's `pair`, of a run with the default caches.
+
     Raises:
         UserError: the pair does not exist, is damaged or too large, or its models do not belong
             together; or there is no such device.
@@ -82,13 +86,9 @@ class Dolly:
         self._lossless, self._threads, self._device = lossless, threads, device
         self._loading = threading.Lock()
         self._compiled: dict[tuple[KVCacheKind, KVPrecision | None], CompiledPair] = {}
-        self.models()
-
-    @property
-    def context_length(self) -> int:
-        """Tokens that both models can attend to, prompt and answer together."""
-        models = self.models()
-        return min(models.target.context_length, models.draft.context_length)
+        models = self.models()  # said here what is known of them: others may take their place
+        self.context_length = min(models.target.context_length, models.draft.context_length)
+        self.about = self.describe()
 
     def models(
         self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None

@@ -43,8 +43,10 @@ class DraftLength(Protocol):
         """Tokens that the round's target run is padded to; one more than of the draft to keep."""
         ...
 
-    def learn(self, step: Step) -> None:
-        """What became of the round, and what it took."""
+    def learn(self, step: Step, by_model: bool) -> None:
+        """What became of the round, and what it took. `by_model`: a model drafted; what was copied
+        says nothing of what that takes.
+        """
         ...
 
 
@@ -64,7 +66,7 @@ class Fixed:
         self._idle = 0 if drafted else self._idle + 1
         return self._length + 1 if self._idle <= _PATIENCE else 1
 
-    def learn(self, step: Step) -> None:
+    def learn(self, step: Step, by_model: bool) -> None:
         pass
 
 
@@ -181,9 +183,9 @@ class Auto:
             self._width = drafted + 1 if pays else 1
         return self._width
 
-    def learn(self, step: Step) -> None:
+    def learn(self, step: Step, by_model: bool) -> None:
         known, drafted = self._experience, len(step.drafted)
-        if drafted and self._width == self._last_width:
+        if by_model and drafted and self._width == self._last_width:
             known.time(step.draft_s / drafted, step.verify_s, self._width)
         self._last_width = self._width
         if self._width == 1:

@@ -216,8 +216,7 @@ class HybridDrafter:
         return max(len(self._lookup), len(self._model))
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        self._lookup.prefill(tokens)
-        self._model.prefill(tokens)
+        self._model.prefill(tokens)  # the look-up reads the whole text when it is first asked
 
     def propose(
         self,

@@ -32,6 +32,11 @@ class Draft:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def by_model(self) -> bool:
+        """Whether a model computed it: a copy has neither distributions nor logits."""
+        return self.probs is not None or bool(self.logits)
+
     def first(self, count: int) -> Draft:
         """The beginning of it, which is a draft too."""
         if count >= len(self):

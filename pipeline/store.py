@@ -80,6 +80,13 @@ class Store:
         """
         if self.find(model):
             return
+        try:
+            yield from self._obtained(model)
+        except OSError as error:
+            remedy = f"{error.strerror or error}; make it usable, or choose another --cache-dir"
+            raise UserError("file", str(error.filename or self.root), remedy) from None
+
+    def _obtained(self, model: Model) -> Iterator[Progress]:
         source = _local(model)
         if source is None:
             own = self._hub.files(model.id)
@@ -104,8 +111,8 @@ class Store:
     def _ready_ir(self, model: Model, own: Files) -> tuple[str, Files] | None:
         """A repository that holds its IR at these weights, and the files to fetch."""
         candidates = [(model.id, own)]
-        name = f"OpenVINO/{model.id.partition('@')[0].rpartition('/')[2]}-{model.weights}-ov"
-        if _XML not in own:
+        name = f"OpenVINO/{model.id.rpartition('/')[2]}-{model.weights}-ov"
+        if _XML not in own and "@" not in model.id:  # which is of no other revision
             with suppress(UserError):  # nobody made one
                 candidates.append((name, self._hub.files(name)))
         for name, files in candidates:

@@ -70,7 +70,8 @@ class FakeDolly:
 
     push = piece  # of the detokenizer: every token is whole characters
 
-    def describe(self) -> dict[str, object]:
+    @property
+    def about(self) -> dict[str, object]:
         return {
             "name": "fake",
             "device": "CPU",
@@ -95,7 +96,7 @@ class FakeDolly:
         about = {
             "created": "2026-01-01T00:00:00+00:00",
             "environment": {},
-            "pair": self.describe(),
+            "pair": self.about,
             "request": asdict(request),
             "prompt_tokens": PROMPT,
         }

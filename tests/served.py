@@ -23,7 +23,13 @@ HOSTILE = "".join(MARKUP)
 @contextmanager
 def served(dolly, pair=PAIR):
     """The address of the app, its models already loaded unless `dolly` is still a future."""
-    page = build(loader_of(dolly, pair))
+    with served_page(build(loader_of(dolly, pair))) as url:
+        yield url
+
+
+@contextmanager
+def served_page(page):
+    """Its address."""
     try:
         yield serve(page)
     finally:
@@ -33,10 +39,9 @@ def served(dolly, pair=PAIR):
 @contextmanager
 def opened(browser, url, width=1280, status="Ready"):
     """The page once its status says so; whatever its scripts throw, fails the test."""
-    context = browser.new_context(viewport={"width": width, "height": 900})
     errors = []
-    with closing(context):
-        page = context.new_page()
+    with closing(browser.new_page()) as page:
+        page.set_viewport_size({"width": width, "height": 900})
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda said: said.type == "error" and errors.append(said.text))
         page.goto(url)

@@ -11,6 +11,8 @@ from threading import Thread
 import pytest
 from gradio_client import Client
 
+import app
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -36,6 +38,14 @@ def test_the_environment_sets_what_the_flags_would():
     done = python("app.py", DOLLY_PAIR="mine")
     assert done.returncode == 2
     assert done.stderr.startswith("pair: “mine” — ")
+    own = python("app.py", "--target", "nobody/a", "--draft", "", DOLLY_PAIR="mine")
+    assert own.stderr.startswith("draft: ")  # flags win
+
+
+@pytest.mark.parametrize(("value", "on"), [("1", True), ("0", False), ("off", False)])
+def test_a_switch_in_the_environment_is_off_where_it_says_so(monkeypatch, value, on):
+    monkeypatch.setenv("DOLLY_FIXED_PAIR", value)
+    assert app._parser().parse_args([]).fixed_pair is on
 
 
 @pytest.mark.parametrize("name", ["PORT", "QUEUE_SIZE", "MAX_NEW_TOKENS"])

@@ -22,8 +22,8 @@ def violations(page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_before_and_after_a_race(browser, url, theme):
-    with closing(browser.new_context(color_scheme=theme)) as context:
-        page = context.new_page()
+    with closing(browser.new_page()) as page:
+        page.emulate_media(color_scheme=theme)
         page.goto(url)
         status_says(page, "Ready")
         page.get_by_text("Settings").click()

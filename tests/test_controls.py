@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from pipeline.pairs import PAIRS
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly
-from tests.served import PLAIN, opened, run, served, status_says, wait_for_end
+from tests.fake_dolly import FakeDolly, loader_of
+from tests.served import PLAIN, opened, run, served, served_page, status_says, wait_for_end
 from ui import link
+from ui.page import build
 
 LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
 HOSTILE = (
@@ -132,6 +133,17 @@ def test_a_chip_fills_the_form_and_runs_it(page, dolly):
     assert dolly.last_trace().request == asdict(Request(chip.instruction, chip.context))
 
 
+def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(browser):
+    small = build(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)
+    with served_page(small) as url, opened(browser, f"{url}?max_new_tokens=100") as page:
+        page.get_by_test_id("notice").filter(has_text="max_new_tokens=100").wait_for()
+        page.get_by_text("Settings").click()
+        assert page.get_by_label("New tokens", exact=True).input_value() == "8"
+        page.get_by_role("button", name="An example").click()
+        page.locator(".panes[data-source=live]").wait_for()
+        wait_for_end(page)
+
+
 def test_the_dice_draws_a_seed(page):
     seed = page.get_by_label("Seed", exact=True)
     drawn = set()
@@ -178,7 +190,8 @@ def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
 
 
 def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browser):
-    with served(FakeDolly(PLAIN)) as url, opened(browser, url) as page:
+    dolly = FakeDolly(PLAIN)
+    with served(dolly) as url, opened(browser, url) as other, opened(browser, url) as page:
         page.get_by_text("Settings").click()
         page.get_by_label("Pair", exact=True).click()
         options = page.get_by_role("option").all_inner_texts()
@@ -186,6 +199,9 @@ def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browse
         page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
         page.get_by_role("button", name="Load", exact=True).click()
         page.get_by_role("button", name="Ideas for a gift").wait_for()  # an example of that pair
+        other.get_by_role("button", name="An example").click()  # still there, of the first pair
+        status_says(other, "identical")
+        assert dolly.last_trace().request["instruction"] == "Say something"
         status_says(page, "Ready")
         run(page)
         wait_for_end(page)

@@ -90,7 +90,8 @@ def test_the_numbers_are_the_medians_of_the_run():
             },
             "speculative": lambda step: {
                 "draft_s": 0.002 * len(step.drafted) if step.index else 3.0,
-                "verify_s": 0.013 if step.index else 2.0,
+                "verify_s": 0.011 if step.index else 2.0,
+                "other_s": 0.002,
             },
         },
         draft_length=3,

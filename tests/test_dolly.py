@@ -271,3 +271,14 @@ def test_two_tokenizers_in_a_pair_are_refused(tmp_path):
 def test_the_precision_of_the_caches_is_the_requests():
     trace = answer(instruction="Why?", max_new_tokens=2, kv_precision="u8")
     assert trace.pair["target"]["kv_precision"] == trace.pair["draft"]["kv_precision"] == "u8"
+
+
+def test_where_memory_holds_one_kind_of_cache_a_run_loads_its_own_once(monkeypatch):
+    pair = Dolly()
+    monkeypatch.setattr("pipeline.dolly.memory_bytes", lambda: 4 * pair._needed)
+    for _ in pair.start(Request("Why?", max_new_tokens=2, kv_cache="stateful")):
+        pass
+    loaded = pair.models("stateful")
+    assert pair.about["kv_cache"] == "paged"  # to say what is there loads nothing
+    pair.start(Request("Why?", max_new_tokens=2, kv_cache="stateful"))
+    assert pair.models("stateful") is loaded

@@ -40,7 +40,7 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
             drafted=(0,) * drafted,
             accepted=accepted,
         )
-        chooser.learn(step)
+        chooser.learn(step, by_model=True)
         seconds += step.seconds
         made += accepted + 1
     return seconds * tokens / made  # what went past the budget is not charged
@@ -121,6 +121,18 @@ def test_measured_times_replace_those_of_the_warm_up():
     assert simulate(chooser, now, [0.95], tokens=200) < 1.1 * simulate(Fixed(8), now, [0.95], 200)
 
 
+def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
+    experience = Experience(pair(0.1))
+    chooser, copied = Auto(experience), (0,) * 4
+    for by_model in [False] * 60 + [True]:
+        chooser.most(LONGEST)
+        chooser.width(len(copied))
+        step = Step(0, (*copied, 1), (Origin.ACCEPTED,) * 5, 1e-6, 1.1, 0.0, copied, 4)
+        assert experience.draft == 0.1
+        chooser.learn(step, by_model)
+    assert experience.draft < 0.1
+
+
 def test_drafts_that_cost_nothing_to_make_are_always_looked_at():
     """A look-up's, also where it found nothing for long: what can be copied then is."""
     costs = pair(0.0)
@@ -139,7 +151,7 @@ def test_the_end_of_the_budget_teaches_nothing():
     before = experience.by_place()
     assert chooser.most(0) == 0
     chooser.width(0)
-    chooser.learn(Step(0, (1,), (Origin.TARGET,), 0.0, 1.0, 0.0))
+    chooser.learn(Step(0, (1,), (Origin.TARGET,), 0.0, 1.0, 0.0), by_model=False)
     assert experience.by_place() == before
 
 

@@ -109,6 +109,15 @@ def test_the_hybrid_copies_what_can_be_copied_and_drafts_the_rest():
     assert fresh.probs is not None  # the model's, not copied
 
 
+def test_the_hybrid_copies_from_a_preamble_that_its_model_has_read_before():
+    text = [*range(20), 3, 4]
+    model = ModelDrafter(FakeLM(50, 9), 50, frozenset())
+    model.prefill(text[:5])
+    drafter = HybridDrafter(PromptLookupDrafter(frozenset()), model, Costs(0.2, (1.0,) * 9))
+    drafter.prefill(text[len(drafter) : -1])
+    assert drafter.propose(text, 4, GREEDY, RNG) == Draft((5, 6, 7, 8), None)
+
+
 def test_the_hybrid_stops_copying_what_never_passes():
     """Copies are always offered and never right; what the model drafts always is."""
     drafter = hybrid(FakeLM(50, 1), frozenset())

@@ -1,6 +1,9 @@
 """One contract for every cache: after any appends and rollbacks, the logits of a fresh run."""
 
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -13,6 +16,7 @@ from pipeline.kv_cache import KVCacheKind, KVPrecision
 from pipeline.openvino_lm import OVModel
 from pipeline.pairs import EMBEDDED
 
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER = EMBEDDED / "draft"  # the smaller of two real models
 KINDS = get_args(KVCacheKind)
 LONGEST = 150  # tokens: several blocks of a paged cache
@@ -204,3 +208,27 @@ def test_masked_slots_stay_and_trimmed_ones_go():
         sequence.rollback(4)
         sequence.forward([1, 2], rows=0)
     assert masked.kv_bytes == 2 * trimmed.kv_bytes  # 12 slots against 6
+
+
+_AT_WORK = """
+import threading
+from pipeline.openvino_lm import OVModel
+from pipeline.pairs import EMBEDDED
+
+model = OVModel(EMBEDDED / "draft", "paged")
+sequence = model.sequence()
+sequence.forward([1, 2, 3], 1)
+held = threading.Event()
+
+def hold():
+    with model.lock:
+        held.set()
+        threading.Event().wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+"""
+
+
+def test_a_process_does_not_wait_for_a_run_that_is_at_work_when_it_ends():
+    subprocess.run([sys.executable, "-c", _AT_WORK], check=True, timeout=60, cwd=ROOT)

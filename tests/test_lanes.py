@@ -289,9 +289,8 @@ def test_the_recorded_run_replays_badged_while_the_models_load(browser):
 
 
 def test_the_recorded_run_stands_finished_where_less_motion_is_wanted(browser, url):
-    context = browser.new_context(reduced_motion="reduce")
-    with closing(context):
-        page = context.new_page()
+    with closing(browser.new_page()) as page:
+        page.emulate_media(reduced_motion="reduce")
         page.goto(url)
         page.get_by_test_id("scrubber").wait_for()
         assert_shows(page, recorded())

@@ -84,3 +84,25 @@ def test_a_first_pair_that_cannot_be_loaded_says_why():
     assert str(broken.failure).startswith("model: ")
     with pytest.raises(UserError, match="not on the hub"):
         broken.dolly()
+
+
+def test_the_first_pair_can_be_chosen_again_as_it_was():
+    shop = Shop()
+    shop.open.set()
+    first = FIRST.with_weights("int4", "int8")
+    at_work = Loader(Choice(first, shop), lambda choice: choice.pair.name)
+    assert at_work.dolly() == "dolly-mini"
+    [*at_work.change(SECOND)]
+    assert at_work.pairs == PAIRS | {"dolly-mini": first}
+
+
+def test_a_pair_that_does_not_fit_beside_the_one_at_work_is_one_line(monkeypatch):
+    shop = Shop()
+    shop.open.set()
+    at_work = loader(shop)
+    assert at_work.dolly() == "dolly-mini"
+    monkeypatch.setattr("pipeline.choice.memory_bytes", lambda: SECOND.memory_bytes)
+    for _ in range(2):  # and the next is told the same
+        with pytest.raises(UserError, match="with the pair at work"):
+            [*at_work.change(SECOND)]
+    assert at_work.pair == FIRST

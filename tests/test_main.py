@@ -57,6 +57,7 @@ def test_the_pairs_are_listed_with_what_is_ready(capsys):
         (["\udc80"], "instruction: "),
         (["Why?", "--pair", "nobody"], "pair: “nobody”"),
         (["Why?", "--device", "TPU"], "device: “TPU” — choose CPU"),
+        (["Why?", "--device", "AUTO"], "device: “AUTO” — choose CPU"),
         (["Why?", "--target", "nobody"], "draft: "),
         (["Why?", "--json", "/nowhere/at/all.json"], "json: "),
         (["word " * 3000], "prompt tokens: "),

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from io import BytesIO
 from itertools import combinations
 
+import gradio as gr
 import httpx
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from tests.served import (
 )
 from ui.page import build
 from ui.session import Session
+from ui.turn import Turn
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
@@ -111,16 +113,48 @@ def test_a_run_gives_every_output_a_value_at_every_beat():
         assert [type(value) for value in values] == [str] * len(event.outputs)
 
 
+def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
+    dolly, session = FakeDolly(PLAIN, pause=0.01), Session()
+    blocks = build(loader_of(dolly))
+    (event,) = (event for event in blocks.fns.values() if event.name == "changed")
+
+    def told():
+        boards = (value for each in event.fn(session, "fake") for value in each.values())
+        return {view for board in boards if isinstance(board, str) for view in json.loads(board)}
+
+    with closing(session.race(dolly, Request("Say something"), Turn())) as race:
+        next(race)
+        assert told() == {"notice"}
+    session.stopped()
+    assert told() == {"notice", "header"}
+    session.close()
+
+
+def test_gradios_queue_has_the_pace_that_the_page_slows_down():
+    """It is Gradio's own affair, and setting what it no longer reads would do nothing."""
+    own = gr.Blocks().queue()._queue.sleep_when_free
+    assert own <= build(loader_of(FakeDolly(PLAIN)))._queue.sleep_when_free == 0.05
+
+
 def test_a_page_at_rest_draws_nothing(page):
     """Gradio's own clock would draw sixty frames a second, which the models pay."""
-    page.wait_for_function(
-        """() => new Promise((tell) => {
-            const first = requestAnimationFrame(
-                () => tell(requestAnimationFrame(() => {}) === first + 1));
-        })""",
-        polling=500,
-        timeout=20_000,
-    )
+    alone = """() => new Promise((tell) => {
+        let [last, frames] = [0, 0];
+        const next = () => {
+            const id = requestAnimationFrame(next); // one more for everybody who asks
+            const alone = !last || id - last === 1;
+            last = id;
+            if (alone && ++frames < 30) return;
+            cancelAnimationFrame(id);
+            tell(alone);
+        };
+        next();
+    })"""
+    for _ in range(5):  # to look is to ask for frames, so there is rest between two looks
+        page.wait_for_timeout(4000)
+        if calm := page.evaluate(alone):
+            break
+    assert calm
 
 
 def test_marks_tell_where_each_token_came_from(page, dolly):
@@ -306,9 +340,7 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
 
 
 def test_nothing_is_fetched_from_elsewhere(browser, url):
-    context = browser.new_context()
-    with closing(context):
-        page = context.new_page()
+    with closing(browser.new_page()) as page:
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(url)

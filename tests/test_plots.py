@@ -350,6 +350,22 @@ def test_the_blocks_follow_the_scrubber(after):
         assert f"{step.target_kv_len} tokens" in words
 
 
+def test_the_blocks_follow_a_race_that_goes_on(page, dolly):
+    run(page)
+    wait_for_end(page)
+    show_tab(page, "Cache")
+    page.locator(".blocks input").fill("2")  # as left by a look at the run before
+    dolly.pause = 0.05
+    run(page)
+    page.wait_for_function(
+        """() => {
+            const said = document.querySelector(".blocks output").textContent;
+            const [at, of] = said.split(" of ");
+            return at === of && of > 2 && of < 30;
+        }"""
+    )
+
+
 def test_kept_steps_are_numbers_and_text_that_no_spreadsheet_runs(browser, url, dolly):
     dolly.texts = FORMULAS
     kept = []

@@ -78,6 +78,15 @@ def test_a_ready_ir_is_preferred_to_a_conversion(store, hub):
     assert len(hub.asked) == asked
 
 
+def test_no_ready_ir_stands_for_a_revision_that_was_asked_for(store, hub):
+    hub.repositories["maker/mini"] = {"config.json": b"{}", "model.safetensors": b"x" * 1000}
+    hub.repositories["OpenVINO/mini-int4-ov"] = contents(READY)
+    with pytest.raises(UserError):  # it is no checkpoint
+        obtain(store, Model("maker/mini@v1", "int4"))
+    assert hub.asked
+    assert not any("OpenVINO" in path for path in hub.asked)
+
+
 def test_a_repository_that_is_an_ir_itself_is_taken_as_it_is(store, hub):
     hub.repositories["me/mine"] = contents(READY)
     obtain(store, Model("me/mine"))
@@ -239,3 +248,13 @@ def test_a_disk_without_room_is_one_line_before_anything_is_fetched(store, hub, 
 def test_unknown_weights_are_refused():
     with pytest.raises(UserError, match="int8"):
         Model("me/mine", "int3")
+
+
+def test_a_cache_folder_that_cannot_be_is_one_line(hub, checkpoint, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    store = Store(tmp_path / "file" / "cache", hub.url)
+    for model in (Model(str(checkpoint)), Model("OpenVINO/tiny")):
+        hub.repositories["OpenVINO/tiny"] = contents(READY)
+        with pytest.raises(UserError, match=r"^file: “/.*--cache-dir") as caught:
+            obtain(store, model)
+        assert "\n" not in str(caught.value)

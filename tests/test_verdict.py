@@ -103,6 +103,23 @@ def test_while_it_runs_nothing_is_concluded():
     assert verdict(begun)["headline"] == "Racing…"
 
 
+def test_a_race_that_ended_before_there_was_anything_to_compare_claims_nothing():
+    begun = FakeDolly([" a", " b"]).start(Request("any")).trace()
+    lanes = {
+        name: replace(lane, finish=FinishReason.CANCELLED) for name, lane in begun.lanes.items()
+    }
+    told = verdict(replace(begun, lanes=lanes))
+    assert (told["headline"], told["mark"]) == ("Not compared", "alone")
+    assert "so far" not in told["headline_label"]
+
+
+def test_a_verdict_of_elsewhere_says_where():
+    trace = timed(0.001, 0.011)
+    assert verdict(trace, "Recorded")["headline_label"] == "per decoded token · Recorded"
+    one = verdict(alone(trace, "speculative"), "Loaded")["headline_label"]
+    assert one == "speculative alone: nothing to compare it with · Loaded"
+
+
 def test_a_stopped_run_is_told_as_far_as_it_came():
     trace = timed(0.001, 0.011)
     cancelled = partial(replace, finish=FinishReason.CANCELLED)

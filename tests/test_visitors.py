@@ -16,11 +16,13 @@ from tests.served import (
     opened,
     run,
     served,
+    served_page,
     shown,
     status_says,
     wait_for_end,
 )
-from ui.page import build, serve
+from ui.page import build
+from ui.session import Session
 from ui.turn import Turn
 
 CANCELLED = "[data-testid=pane-autoregressive][data-end=cancelled]"
@@ -67,8 +69,7 @@ def test_a_closed_tab_stops_its_run_within_a_step_and_two_seconds(browser, url, 
 
 def test_a_reload_stops_the_run_and_the_next_one_works(browser, url, dolly):
     dolly.pause = 0.05
-    with closing(browser.new_context()) as context:  # Gradio complains of its lost stream
-        page = context.new_page()
+    with closing(browser.new_page()) as page:  # Gradio complains of its lost stream
         page.goto(url)
         status_says(page, "Ready")
         run(page)
@@ -127,28 +128,36 @@ def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error):
 
 def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
     dolly, turn = FakeDolly(PLAIN, pause=0.05), Turn()
-    page_served = build(loader_of(dolly), turn)
-    try:
-        with opened(browser, serve(page_served)) as page:
-            run(page)
-            begun(page)
-            turn.close(2)
-            page.locator(CANCELLED).wait_for()
-            page.get_by_test_id("notice").filter(has_text="server: it is being stopped").wait_for()
-            assert count(page, "autoregressive") > 3
-    finally:
-        page_served.close(verbose=False)
+    with served_page(build(loader_of(dolly), turn)) as url, opened(browser, url) as page:
+        run(page)
+        begun(page)
+        turn.close(2)
+        page.locator(CANCELLED).wait_for()
+        page.get_by_test_id("notice").filter(has_text="server: it is being stopped").wait_for()
+        assert count(page, "autoregressive") > 3
 
 
 def test_a_server_that_is_stopped_ends_the_runs_of_the_api():
     dolly, turn = FakeDolly(PLAIN, pause=0.05), Turn()
-    page_served = build(loader_of(dolly), turn)
-    try:
-        with closing(Client(serve(page_served), verbose=False)) as client:
-            job = client.submit("Say something", api_name="/trace")
-            while not dolly.started:
-                pass
-            turn.close(2)
-            assert job.result(timeout=5)["lanes"]["autoregressive"]["finish"] == "cancelled"
-    finally:
-        page_served.close(verbose=False)
+    with (
+        served_page(build(loader_of(dolly), turn)) as url,
+        closing(Client(url, verbose=False)) as client,
+    ):
+        job = client.submit("Say something", api_name="/trace")
+        while not dolly.started:
+            pass
+        turn.close(2)
+        assert job.result(timeout=5)["lanes"]["autoregressive"]["finish"] == "cancelled"
+
+
+def test_what_a_visitor_ran_is_forgotten_when_the_tab_is_closed(browser, monkeypatch):
+    monkeypatch.setenv("GRADIO_IS_E2E_TEST", "1")  # after a second instead of an hour
+    forgotten = []
+    monkeypatch.setattr(Session, "close", forgotten.append)
+    with served(FakeDolly(PLAIN)) as url:
+        with opened(browser, url):
+            assert forgotten == []
+        deadline = monotonic() + 10
+        while not forgotten and monotonic() < deadline:
+            sleep(0.05)
+        assert len(forgotten) == 1

@@ -157,6 +157,5 @@ def _note(model: CostModel, trace: Trace) -> str:
     numbers = f"a = {model.acceptance:.2f}, c = {model.draft:.2f}, v = {model.verify:.2f}"
     return (
         f"{drafted}{numbers} are this run’s own; v is taken as measured at K = {model.length} for "
-        "every K. The model leaves out what is neither drafting nor verifying, and that acceptance "
-        "may change with the position."
+        "every K. The model leaves out that acceptance may change with the position."
     )

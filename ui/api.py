@@ -35,10 +35,10 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.dolly(), values)
-            stream = Stream(run, turn)
-            for _ in stream.beats():
-                if updates := stream.take():
-                    yield json.dumps({"updates": [_plain(update) for update in updates]})
+            with Stream(run, turn) as stream:
+                for _ in stream.beats():
+                    if updates := stream.take():
+                        yield json.dumps({"updates": [_plain(update) for update in updates]})
             if stream.failure:
                 raise stream.failure
             yield json.dumps({"trace": run.trace().to_dict()})
@@ -60,7 +60,7 @@ def add(loader: Loader, turn: Turn) -> None:
     def status() -> dict[str, Any]:
         """Whether the models are loaded, and which they are."""
         ready = loader.done and not loader.failure
-        about = loader.dolly().describe() if ready else {"name": loader.pair.name}
+        about = loader.dolly().about if ready else {"name": loader.pair.name}
         return {"ready": ready, "pair": about, "note": loader.pair.note}
 
     for function in (race, trace):

@@ -11,10 +11,10 @@ import gradio as gr
 from pipeline.choice import state
 from pipeline.errors import UserError
 from pipeline.kv_cache import KVPrecision
-from pipeline.pairs import PAIRS, Chip, Pair
+from pipeline.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
 from ui import link
-from ui.live import encode
+from ui.live import QUIET, encode
 from ui.loader import Loader
 
 _MODES = [
@@ -70,7 +70,7 @@ class Controls:
                 self.run = gr.Button("Run both", variant="primary", elem_id="run", min_width=104)
                 self.stop = gr.Button("Stop", elem_id="stop", min_width=72)
             with gr.Row(elem_id="chips"):
-                most = max(len(pair.chips) for pair in (loader.pair, *PAIRS.values()))
+                most = max(len(pair.chips) for pair in loader.pairs.values())
                 self._chips = [_chip(loader.pair, place) for place in range(most)]
             with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):
                 context = gr.Textbox(
@@ -80,13 +80,13 @@ class Controls:
                 self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
         self.inputs = [self.fields[name] for name in ("mode", *_names())]
-        for place, button in enumerate(self._chips):
+        for button in self._chips:
             button.click(
-                lambda place=place: self.filled(_of_chip(loader.pair.chips[place])),
+                lambda label: self.filled(self._of_chip(loader, label)),
+                inputs=[button],
                 outputs=self.inputs,
                 queue=False,
-                show_progress="hidden",
-                api_visibility="private",
+                **QUIET,
             ).then(  # while a run goes on, this does nothing: the form alone is filled
                 None,
                 js="() => document.getElementById('run').click()",
@@ -106,6 +106,17 @@ class Controls:
             f"{encode(list(self.fields))}, values)",
             api_visibility="private",
         )
+
+    def _of_chip(self, loader: Loader, label: str) -> dict[str, Any]:
+        """The whole form: what one chip sets, the next one sets back. Somebody may have loaded
+        another pair since the chip was drawn; it still asks what it says.
+        """
+        pairs = (*loader.pairs.values(), loader.pair)
+        chip = {chip.label: chip for pair in pairs for chip in pair.chips}[label]
+        asked = {"instruction": chip.instruction, "context": chip.context, **chip.settings}
+        form = link.DEFAULTS | asked
+        _, most = self.limits["max_new_tokens"]
+        return form | {"max_new_tokens": min(form["max_new_tokens"], most)}
 
     @property
     def of_pair(self) -> list[Any]:
@@ -142,12 +153,6 @@ def _names() -> list[str]:
     return [field.name for field in fields(Request)]
 
 
-def _of_chip(chip: Chip) -> dict[str, Any]:
-    """The whole form: what one chip sets, the next one sets back."""
-    asked = {"instruction": chip.instruction, "context": chip.context, **chip.settings}
-    return link.DEFAULTS | asked
-
-
 def _meant(value: Any) -> Any:
     """Sliders give 4.0 where they mean 4, and menus an empty word where they mean None."""
     if value == "":
@@ -162,10 +167,9 @@ def _chip(pair: Pair, place: int) -> gr.Button:
 
 
 def _pairs(loader: Loader) -> list[tuple[str, str]]:
-    """The pair at work and those of the registry, with what is known of each."""
-    known = PAIRS | {loader.pair.name: loader.pair}
+    """Those that can be chosen, with what is known of each."""
     store = loader.choice.store
-    return [(f"{pair.title}: {state(pair, store)}", name) for name, pair in known.items()]
+    return [(f"{pair.title}: {state(pair, store)}", name) for name, pair in loader.pairs.items()]
 
 
 def _settings(
@@ -221,7 +225,7 @@ def _settings(
             dice = gr.Button("Draw a seed", elem_id="dice", min_width=0)
     with gr.Row():
         tokens = gr.Number(
-            default["max_new_tokens"],
+            min(default["max_new_tokens"], max_new_tokens),
             label="New tokens",
             info=f"at most {max_new_tokens}",
             precision=0,

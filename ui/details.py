@@ -12,7 +12,7 @@ from ui.acceptance import acceptance
 from ui.caches import caches, picture, saved
 from ui.figure import PLOTLY, plain
 from ui.how import how, paper
-from ui.live import encode, live
+from ui.live import QUIET, encode, live
 from ui.steps import steps
 from ui.timings import timings
 
@@ -78,6 +78,5 @@ class Details:
                 inputs=[session],
                 outputs=[board],
                 queue=False,
-                show_progress="hidden",
-                api_visibility="private",
+                **QUIET,
             )

@@ -24,7 +24,7 @@ def header_fields(loader: Loader, now: Status) -> str:
     """The fields of `header.html`, of the pair that is served."""
     parts = [loader.pair.title]
     if loader.done and not loader.failure:
-        about = loader.dolly().describe()
+        about = loader.dolly().about
         parts += [about["device"], about["target"]["weights"], f"K={now.draft_length}"]
         parts += [about["note"]] if about["note"] else []
     return fields(state=now.state, line=now.line, about=" · ".join(parts))

@@ -49,6 +49,8 @@ def _typed(name: str, text: str) -> Any:
 
 
 def _possible(name: str, value: Any, low: float, high: float) -> bool:
+    if isinstance(value, int | float) and not low <= value <= high:
+        return False
     if value == DEFAULTS[name]:
         return True
     if name == "mode":
@@ -57,4 +59,4 @@ def _possible(name: str, value: Any, low: float, high: float) -> bool:
         Request(**{"instruction": "any", name: value})
     except UserError:
         return False
-    return not isinstance(value, int | float) or low <= value <= high
+    return True

@@ -14,6 +14,13 @@ from typing import Any
 import gradio as gr
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
+# Of an event that shows no progress. Gradio keeps the progress of every output that an event of the
+# page once had, and updates each of them whenever any event tells of its own, so there are none.
+QUIET: dict[str, Any] = {
+    "show_progress": "hidden",
+    "show_progress_on": [],
+    "api_visibility": "private",
+}
 
 
 def live(name: str, script: str | Sequence[str], value: str = "", **props: Any) -> gr.HTML:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.choice import Choice
 from pipeline.errors import UserError
-from pipeline.pairs import Pair
+from pipeline.pairs import PAIRS, Pair
 from pipeline.progress import Progress
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -28,6 +28,9 @@ class Loader:
         choice: what to load.
         load: makes a pair of what is there.
         fixed: visitors may not change it.
+
+    Attributes:
+        pairs: those that a visitor can name: the registry's, and the first as it was chosen.
     """
 
     def __init__(self, choice: Choice, load: Load, fixed: bool = False) -> None:
@@ -35,6 +38,7 @@ class Loader:
         self._changing = threading.Lock()
         self._loading: Future[Dolly] = Future()
         self._choice = choice
+        self.pairs = PAIRS | {choice.pair.name: choice.pair}
         self.progress = Progress("Loading the models")
         threading.Thread(
             target=self._work, args=(choice, self._loading), name="load", daemon=True
@@ -88,7 +92,7 @@ class Loader:
 
         def work() -> None:
             try:
-                self._work(choice, coming)
+                self._work(choice, coming, self.pair.memory_bytes)
                 if not coming.exception():
                     self._choice, self._loading = choice, coming
             finally:
@@ -101,9 +105,9 @@ class Loader:
         if error := coming.exception():
             raise error
 
-    def _work(self, choice: Choice, future: Future[Dolly]) -> None:
+    def _work(self, choice: Choice, future: Future[Dolly], beside: int = 0) -> None:
         try:
-            for self.progress in choice.obtain():
+            for self.progress in choice.obtain(beside):
                 pass
             self.progress = Progress("Loading the models")
             future.set_result(self._load(choice))

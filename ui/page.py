@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from pipeline.errors import UserError
-from pipeline.pairs import PAIRS
 from ui import api, link
 from ui.controls import Controls
 from ui.details import Details
 from ui.figure import PLOTLY
 from ui.header import Status, header_fields, readiness
-from ui.live import ASSETS, fields, live, unseen
+from ui.live import ASSETS, QUIET, fields, live, unseen
 from ui.loader import Loader
 from ui.recorded import recorded
 from ui.session import Session, View, replayed, run_failed
@@ -36,6 +35,7 @@ Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip(
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
 # Seconds between two looks of Gradio's queue for work; its own 0.001 takes 7 % of a core.
 _QUEUE_PERIOD = 0.05  # which is what it takes on Windows
+_SESSIONS = 256  # the latest visitors'; what others ran is forgotten
 _LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
 
 
@@ -57,7 +57,7 @@ def build(
     with gr.Blocks(
         title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
-        session = gr.State(Session(), time_to_live=3600, delete_callback=Session.close)
+        state = gr.State(Session(), delete_callback=Session.close)
         board, log = unseen("board"), unseen("log")
         live("header", "fields", header_fields(loader, readiness(loader)))
         controls = Controls(loader, max_new_tokens)
@@ -103,16 +103,18 @@ def build(
             yield {board: told(session, View(status=readiness(loader))), **controls.about(loader)}
 
         def changed(session: Session, name: str) -> Iterator[Updates]:
-            line, coming = "", loader.change(PAIRS.get(name, loader.pair))
+            line, coming = "", loader.change(loader.pairs.get(name, loader.pair))
             try:
                 for progress in coming:
                     loading = View(status=Status("loading", f"{progress}…"))
+                    if session.works:  # whose status is that of its run
+                        loading = View(notice=f"{progress}…")
                     yield {board: told(session, loading)}
             except UserError as error:
                 line = str(error)
             except Exception as error:
                 line = run_failed(error)
-            now = View(status=readiness(loader), notice=line)
+            now = View(status=None if session.works else readiness(loader), notice=line)
             yield {board: told(session, now), **controls.about(loader)}
 
         def linked(session: Session, request: gr.Request) -> Updates:
@@ -120,7 +122,7 @@ def build(
             updates = controls.filled(asked)
             if line:  # else it would take away what another event has said meanwhile
                 updates[board] = told(session, View(notice=line))
-            return updates or gr.skip()
+            return {state: session, **updates}  # Gradio only ever forgets what was an output
 
         def follow(session: Session, work: Work, form: Sequence[Any]) -> Iterator[list[str]]:
             try:
@@ -158,7 +160,7 @@ def build(
         runs = [
             button.click(
                 work,
-                inputs=[session, *controls.inputs],
+                inputs=[state, *controls.inputs],
                 outputs=outputs,
                 concurrency_limit=1,
                 concurrency_id=api.CONCURRENCY_ID,
@@ -171,54 +173,48 @@ def build(
         ]
         stop = controls.stop.click(None, cancels=runs).then(
             stopped,
-            inputs=[session],
+            inputs=[state],
             outputs=outputs,
             queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
         controls.load.click(
             changed,
-            inputs=[session, controls.pair],
+            inputs=[state, controls.pair],
             outputs=[board, *controls.of_pair],
             concurrency_limit=None,
             trigger_mode="once",
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
         opening = upload.upload(
             opened,
-            inputs=[session, upload],
+            inputs=[state, upload],
             outputs=outputs,
             queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
         for event in (*runs, stop, opening):
             event.then(
                 kept,
-                inputs=[session],
+                inputs=[state],
                 outputs=[download, steps],
                 queue=False,
-                show_progress="hidden",
-                api_visibility="private",
+                **QUIET,
             )
-        details.on_select(looked_at, session, board)
+        details.on_select(looked_at, state, board)
         page.load(
             loaded,
-            inputs=[session],
+            inputs=[state],
             outputs=[board, *controls.of_pair],
             concurrency_limit=None,
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
         page.load(
             linked,
-            inputs=[session],
-            outputs=[board, *controls.inputs],
+            inputs=[state],
+            outputs=[state, board, *controls.inputs],
             queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
         api.add(loader, turn)
     page.queue(max_size=queue_size)
@@ -253,6 +249,7 @@ def serve(
             allowed_paths=[str(PLOTLY)],
             max_file_size=_LARGEST_UPLOAD,
             ssr_mode=False,
+            state_session_capacity=_SESSIONS,
             run_history=False,
             footer_links=["api"],
             prevent_thread_lock=True,

@@ -54,9 +54,7 @@ def replayed(trace: Trace, word: str) -> View:
     what = badge(word, trace)
     transcript = Transcript(uuid.uuid4().hex, trace, what)
     transcript.end(trace)
-    view = finished(trace, transcript.text)
-    label = {"headline_label": f"per decoded token · {what}"}
-    return replace(view, verdict={**(view.verdict or {}), **label})
+    return replace(finished(trace, transcript.text), verdict=verdict(trace, what))
 
 
 class Session:
@@ -87,12 +85,13 @@ class Session:
             UserError: the prompt does not fit.
         """
         show = _Show(dolly, request, turn, mode)
-        self.close()
-        self._show = show
-        self.board = Board()  # the views know by now what the last run put there
-        yield show.begin(self._tab)
-        for _ in show.stream.beats():
-            yield show.advance(self._tab)
+        with show.stream:
+            self.close()
+            self._show = show
+            self.board = Board()  # the views know by now what the last run put there
+            yield show.begin(self._tab)
+            for _ in show.stream.beats():
+                yield show.advance(self._tab)
         yield self._end(show)
 
     def sweep(self, dolly: Dolly, request: Request, turn: Turn) -> Iterator[View]:
@@ -103,11 +102,20 @@ class Session:
         Raises:
             UserError: the prompt does not fit.
         """
-        sweep = Sweep(dolly, request, turn)
+        self._sweep = sweep = Sweep(dolly, request, turn)
         measuring = Status("running", "Measuring draft lengths", request.draft_length)
-        for _ in sweep:
-            self._sweep = sweep
-            yield View(details=_lengths(sweep), status=measuring, notice="")
+        told, drawn = -1, 0.0
+        try:
+            for _ in sweep:
+                if self._sweep is not sweep:
+                    return  # `stopped` has told how it stood
+                new = sweep.answers != told and monotonic() - drawn >= _SLOW_PERIOD
+                if new:
+                    told, drawn = sweep.answers, monotonic()
+                yield View(details=_lengths(sweep), status=measuring, notice="") if new else View()
+        except Exception:
+            self._sweep = None
+            raise
         yield self._swept(sweep)
 
     def _swept(self, sweep: Sweep) -> View:
@@ -121,6 +129,11 @@ class Session:
             notice=run_failed(failure) if failure else "",
         )
 
+    @property
+    def works(self) -> bool:
+        """Whether something of its own is under way."""
+        return bool(self._sweep or (self._show and self._show.stream.works))
+
     def stopped(self) -> View:
         """Ends what is under way, if anything is, and tells how it stood."""
         if self._sweep:
@@ -131,9 +144,10 @@ class Session:
         return self._end(self._show)
 
     def _end(self, show: _Show) -> View:
-        view = show.end()
-        if view.lanes is not None:  # else it has ended before
-            self.files = Files(show.trace())
+        with show.lock:
+            view = show.end()
+            if self._show is show and self.files is None:
+                self.files = Files(show.trace())
         return view
 
     def open(self, file: Path) -> View:
@@ -142,7 +156,7 @@ class Session:
         Raises:
             UserError: it is none, or a run is under way.
         """
-        if self._show is not None and not self._show.ended:
+        if self.works:
             raise UserError("trace file", file.name, "stop the run first")
         trace = read_trace(file)
         view = replayed(trace, f"Loaded · {file.name}")
@@ -157,24 +171,25 @@ class Session:
         return self._show.now(tab) if self._show else View()
 
     def close(self) -> None:
-        """Forgets the run and its files."""
+        """Forgets what was run or measured, and its files."""
         if self.files:
             self.files.close()
-        self.files = self._show = None
+        self.files = self._show = self._sweep = None
 
 
 class _Show:
     """A run and what has been told of it.
 
-    The lock is for Stop: its handler may come while the race's own is still at work.
+    The lock is for Stop: its handler may come while the race's own is still at work, and then both
+    tell the end, because what the race's tells is lost.
     """
 
     def __init__(self, dolly: Dolly, request: Request, turn: Turn, mode: Mode) -> None:
         self._run: Run = dolly.start(request, mode)
         self._request = request
         self._transcript = Transcript(uuid.uuid4().hex, self._run.trace())
-        self._lock = threading.Lock()
-        self.ended = False
+        self.lock = threading.RLock()
+        self._last: View | None = None
         self._quarter = 0
         self._drawn = monotonic()
         self.stream = Stream(self._run, turn)
@@ -191,9 +206,9 @@ class _Show:
         )
 
     def advance(self, tab: str) -> View:
-        with self._lock:
+        with self.lock:
             updates = self.stream.take()
-            if not updates or self.ended:
+            if not updates or self._last:
                 return View()
             trace = self._run.trace()
             self._transcript.add(trace, updates)
@@ -209,25 +224,26 @@ class _Show:
 
     def now(self, tab: str) -> View:
         """A tab that was not kept up to date; at the end of a run all are."""
-        with self._lock:
-            if self.ended:
+        with self.lock:
+            if self._last:
                 return View()
             return View(details={tab: detail(tab, self._run.trace(), tables=False)})
 
     def end(self) -> View:
-        with self._lock:
-            if self.ended:
-                return View()
-            self.ended = True
+        """All of it, however often it is asked for."""
+        with self.lock:
+            if self._last:
+                return self._last
             trace = self._run.trace()
             self._transcript.end(trace)
             failure = self.stream.failure
             outcome = ("error", "Failed") if failure else ("ready", summary(trace))
-            return replace(
+            self._last = replace(
                 finished(trace, self._transcript.text),
                 status=self._status(*outcome),
                 notice=run_failed(failure) if failure else "",
             )
+            return self._last
 
     def trace(self) -> Trace:
         return self._run.trace()

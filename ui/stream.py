@@ -17,7 +17,7 @@ PERIOD = 0.2  # seconds; every drawing takes time from the models (`benchmarks.p
 
 
 class Stream:
-    """Starts `run` at once.
+    """Starts `run` at once. To leave its `with` cancels it.
 
     Args:
         run: what to iterate.
@@ -32,14 +32,22 @@ class Stream:
         self._thread = threading.Thread(target=self._work, name="run", daemon=True)
         self._thread.start()
 
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run.cancel()
+
+    @property
+    def works(self) -> bool:
+        """Whether the run is under way."""
+        return self._thread.is_alive()
+
     def beats(self) -> Iterator[None]:
-        """A beat for each time to `take`, until the run has ended. Closing it cancels the run."""
-        try:
-            while self._thread.is_alive():
-                self._thread.join(PERIOD)
-                yield
-        finally:
-            self._run.cancel()
+        """A beat for each time to `take`, until the run has ended."""
+        while self.works:
+            self._thread.join(PERIOD)
+            yield
 
     def stop(self) -> None:
         """Cancels the run and waits for its end."""

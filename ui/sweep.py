@@ -54,8 +54,8 @@ class Sweep:
                     mode: Mode = "speculative" if length else "autoregressive"
                     request = replace(self._request, draft_length=length or 1)
                     run = self._dolly.start(request, mode)
-                    self._stream = Stream(run, self._turn)
-                    yield from self._stream.beats()
+                    with Stream(run, self._turn) as self._stream:
+                        yield from self._stream.beats()
                     self.failure = self._stream.failure
                     trace = run.trace()
                     (lane,) = trace.lanes.values()

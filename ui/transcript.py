@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Update
 
 
-_TAIL = 5  # updates; more never reach a browser at once while it is looked at
+_TAIL = 5  # updates: a second's, of which a browser may miss all but the last
 
 
 class Transcript:

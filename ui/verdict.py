@@ -15,10 +15,15 @@ _BLAMED = {  # by `CostModel`'s fields
 _NONE = "–"
 
 
-def verdict(trace: Trace) -> dict[str, str]:
-    """The fields of `verdict.html`; works while the run is under way, and for one lane alone."""
+def verdict(trace: Trace, where: str = "") -> dict[str, str]:
+    """The fields of `verdict.html`; works while the run is under way, and for one lane alone.
+
+    Args:
+        where: and when it was measured, if that is not here and now.
+    """
     fast = trace.speculative
-    tone, headline, label = _headline(trace)
+    tone, headline, label, now = _headline(trace)
+    label = f"{label} · {where}" if where else label + now
     mark, strong, text = _sameness(trace)
     acceptance = fast.acceptance_rate if fast else None
     efficiency = fast.block_efficiency if fast else None
@@ -47,14 +52,20 @@ def summary(trace: Trace) -> str:
     return f"{outcome} · identical output" if trace.identical else outcome
 
 
-def _headline(trace: Trace) -> tuple[str, str, str]:
-    """Its tone, its words, and what they are about."""
+def _headline(trace: Trace) -> tuple[str, str, str, str]:
+    """Its tone, its words, what they are about, and where that is known from if it was just now."""
     if len(trace.lanes) == 1:
         ((name, lane),) = trace.lanes.items()
         rate = f"{_rounded(lane.tokens_per_second)} tok/s"
-        return "even", rate, f"{name} alone: nothing to compare it with"
-    when = "both measured on this machine just now" if trace.finished else "so far"
-    return *_outcome(trace.speedup), f"per decoded token, {when}"
+        return "even", rate, f"{name} alone: nothing to compare it with", ""
+    if trace.speedup is None and _ended(trace):
+        return "even", "Not compared", "a lane ended before it had decoded a token", ""
+    now = ", both measured on this machine just now" if trace.finished else ", so far"
+    return *_outcome(trace.speedup), "per decoded token", now
+
+
+def _ended(trace: Trace) -> bool:
+    return all(lane.finish is not None for lane in trace.lanes.values())
 
 
 def _outcome(speedup: float | None) -> tuple[str, str]:
@@ -79,7 +90,7 @@ def _counts(lane: Lane) -> str:
 
 def _why(trace: Trace) -> str:
     """Why it won or lost, by the cost model; nothing while a lane still runs."""
-    if any(lane.finish is None for lane in trace.lanes.values()):
+    if not _ended(trace):
         return ""
     if len(trace.lanes) == 1:
         return "Break-even and the best draft length take both lanes, on the same machine."
@@ -133,6 +144,12 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
             "depends on how many tokens are run at once; the default settings avoid that.",
         )
     shorter = min(len(lane.tokens) for lane in trace.lanes.values())
+    if not shorter:
+        return (
+            "alone",
+            "Nothing to compare.",
+            "Greedy: both texts are to agree, token for token.",
+        )
     return (
         "same" if agreeing == shorter else "differs",
         "Identical so far." if agreeing == shorter else "Not identical.",

@@ -150,7 +150,8 @@ class PagedKVCache:
         self._bound: dict[str, ov.Tensor] = {}
         self._layout: Inputs = {}
         self._laid_out: tuple[int, int] | None = None  # padding and tokens of `_layout`
-        weakref.finalize(self, pool.give, self._table)
+        giving = weakref.finalize(self, pool.give, self._table)
+        giving.atexit = False  # or the process would wait for a run that is still at work
 
     @property
     def nbytes(self) -> int:
