@@ -12,6 +12,7 @@ from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pipeline.errors import UserError
+from pipeline.json_file import read_json
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -67,11 +68,7 @@ def find_template(folder: Path) -> ChatTemplate | None:
 
 def special_tokens(folder: Path) -> dict[str, Any]:
     """`tokenizer_config.json`, its special tokens as plain text; empty if there is none."""
-    file = folder / "tokenizer_config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except ValueError:
-        raise UserError("model", str(folder), f"replace its unreadable {file.name}") from None
+    config = read_json(folder / "tokenizer_config.json")
     tokens = {name: config[name] for name in _SPECIAL if config.get(name)}
     texts = {n: t["content"] if isinstance(t, dict) else t for n, t in tokens.items()}
     return {name: value for name, value in config.items() if name not in _SPECIAL} | texts

@@ -6,15 +6,16 @@ package does; it is imported when an export starts. Knows no hub and no cache fo
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
 from pipeline.errors import UserError
+from pipeline.json_file import read_json
 from pipeline.pairs import Weights
 from pipeline.progress import Progress
 
@@ -25,30 +26,44 @@ _INDEX = "model.safetensors.index.json"
 # Taken as they are: loading and saving a tokenizer again could change it.
 _KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 _INT4_GROUP = 64  # weights that share a scale; the field's 128 does not divide every width
+_PICKLED = (".bin", ".pt", ".pth")
+_CONVERTS = ("torch", "optimum", "nncf")  # packages that a runtime which only serves may lack
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
-def check_checkpoint(folder: Path, remote_code: bool = False) -> None:
+def check_checkpoint(
+    folder: Path, remote_code: bool = False, files: Collection[str] | None = None
+) -> None:
     """Looks for what an export would stumble over, before any time is spent on it.
+
+    Args:
+        folder: of the checkpoint; its JSON is there.
+        remote_code: whether code that it brings may run.
+        files: the names of all its files, where not all are in the folder yet.
 
     Raises:
         UserError: no configuration, no tokenizer, weights that are missing or pickled, or code of
-            its own that nobody allowed.
+            its own that nobody allowed; or what converts is not installed.
     """
-    config = _read_json(folder / _CONFIG)
-    if not isinstance(config, dict) or "model_type" not in config:
+    if files is None:
+        files = {file.name for file in folder.iterdir()}
+    for package in _CONVERTS:
+        if find_spec(package) is None:
+            raise _not_installed(package, folder)
+    config = read_json(folder / _CONFIG)
+    if "model_type" not in config:
         raise UserError("model", str(folder), "is no model: add its config.json")
-    if not (folder / "tokenizer.json").is_file():
+    if "tokenizer.json" not in files:
         raise UserError("model", str(folder), "has no tokenizer.json; add it")
     if "auto_map" in config and not remote_code:
         remedy = "brings code of its own; if you trust it, allow it with --remote-code"
         raise UserError("model", str(folder), remedy)
-    index = _read_json(folder / _INDEX)
+    index = read_json(folder / _INDEX)
     wanted = sorted(set(index["weight_map"].values())) if index else ["model.safetensors"]
-    missing = [name for name in wanted if not (folder / name).is_file()]
+    missing = [name for name in wanted if name not in files]
     if not missing:
         return
-    if not index and (any(folder.glob("*.bin")) or any(folder.glob("*.pt"))):
+    if not index and any(name.endswith(_PICKLED) for name in files):
         remedy = "has pickled weights, which may run anything; only safetensors are read"
         raise UserError("model", str(folder), remedy)
     raise UserError("model", str(folder), f"lacks {', '.join(missing)}; add what is missing")
@@ -102,14 +117,13 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
         import openvino as ov
         from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
     except ImportError as error:
-        remedy = f"needs {error.name}; add it with: pip install -r requirements.txt"
-        raise UserError("conversion", str(source), remedy) from None
+        raise _not_installed(str(error.name), source) from None
 
     compression: dict[str, Any] = {"load_in_8bit": False}
     if weights in ("int8", "int4"):
         bits = {"bits": 8} if weights == "int8" else {"bits": 4, "group_size": _INT4_GROUP}
         compression = {"quantization_config": OVWeightQuantizationConfig(**bits)}
-    config = _read_json(source / _CONFIG) or {}
+    config = read_json(source / _CONFIG)
     layers = next((config[name] for name in _LAYERS if name in config), 0)
     with _layers_told(layers, report):
         try:
@@ -134,6 +148,11 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
             shutil.copyfile(source / name, out / name)
 
 
+def _not_installed(package: str, source: Path) -> UserError:
+    remedy = f"needs {package}; add it with: pip install -r requirements.txt"
+    return UserError("conversion", str(source), remedy)
+
+
 @contextmanager
 def _layers_told(total: int, report: Report) -> Iterator[None]:
     """While it lasts, reports each layer of the model that torch traces."""
@@ -152,13 +171,3 @@ def _layers_told(total: int, report: Report) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (ValueError, OSError):
-        raise UserError("model", str(path), "replace the unreadable file") from None
-    return found

@@ -23,6 +23,7 @@ Files = Mapping[str, int]  # bytes of each
 
 _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 _IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.json")
+_WEIGHTS = ".safetensors"
 _TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja")
 _PERIOD = 0.5  # seconds between two looks at the exporter
 
@@ -61,7 +62,7 @@ class Store:
         found = self.find(model)
         if found is None:
             local = _local(model)
-            if local and not any(local.glob("*.safetensors")):
+            if local and not any(local.glob(f"*{_WEIGHTS}")):
                 remedy = f"holds neither an {_XML} nor a checkpoint; name another folder"
                 raise UserError("model", model.id, remedy)
             get = f"python -m pipeline.convert {model.id} --weights {model.weights}"
@@ -96,7 +97,11 @@ class Store:
                 fetched = yield from self._hub.fetch(name, files)
                 self._keep(fetched, files, self._place(model))
                 return
-            source = yield from self._hub.fetch(model.id, _checkpoint_files(model, own))
+            files = _checkpoint_files(model, own)
+            told = {file: size for file, size in files.items() if not file.endswith(_WEIGHTS)}
+            described = yield from self._hub.fetch(model.id, told)
+            check_checkpoint(described, model.remote_code, own)
+            source = yield from self._hub.fetch(model.id, files)
         check_checkpoint(source, model.remote_code)
         yield from _exported(source, self._place(model), model)
 
@@ -154,10 +159,7 @@ def _local(model: Model) -> Path | None:
 
 def _checkpoint_files(model: Model, files: Files) -> Files:
     """Safetensors and what belongs to them; whatever is missing, the check will tell."""
-    weights = [f for f in files if f.endswith(".safetensors") and "/" not in f]
-    if not weights and any(f.endswith((".bin", ".pt", ".pth")) for f in files):
-        remedy = "has pickled weights only, which may run anything; only safetensors are read"
-        raise UserError("model", model.id, remedy)
+    weights = [f for f in files if f.endswith(_WEIGHTS) and "/" not in f]
     code = [f for f in files if f.endswith(".py")] if model.remote_code else []
     texts = [f for f in files if f.endswith((".json", ".jinja")) and "/" not in f]
     if "config.json" not in texts:
@@ -167,7 +169,7 @@ def _checkpoint_files(model: Model, files: Files) -> Files:
 
 def _newer(source: Path, kept: Path) -> bool:
     """Whether a checkpoint changed after it was converted."""
-    weights = [*source.glob("*.safetensors")]
+    weights = [*source.glob(f"*{_WEIGHTS}")]
     last = max((file.stat().st_mtime for file in weights), default=0.0)
     return last > (kept / _XML).stat().st_mtime
 

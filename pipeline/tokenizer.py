@@ -20,6 +20,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from pipeline.chat import find_template, special_tokens
 from pipeline.errors import UserError
+from pipeline.json_file import read_json
 from pipeline.prompt import ADDED_TOKENS, END_KEY, check_texts, format_prompt
 
 PromptFormat = Literal["dolly", "chat", "plain"]
@@ -162,14 +163,8 @@ def _end_ids(folder: Path, vocab: Mapping[str, int]) -> frozenset[int]:
     """Dolly's end key, and whatever the model's own files say that ends a text."""
     texts = (END_KEY, _EOS, special_tokens(folder).get("eos_token", ""))
     ends = {vocab[text] for text in texts if text in vocab}
-    file = folder / "generation_config.json"
-    if file.is_file():
-        try:
-            said = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        except ValueError:
-            raise UserError("model", str(folder), f"replace its unreadable {file.name}") from None
-        ends |= {said} if isinstance(said, int) else set(said or ())
-    return frozenset(ends)
+    said = read_json(folder / "generation_config.json").get("eos_token_id")
+    return frozenset(ends | ({said} if isinstance(said, int) else set(said or ())))
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -90,11 +90,12 @@ def test_an_answer_ends_where_the_models_own_files_say(tmp_path):
     assert Tokenizer(EMBEDDED / "target").end_ids.isdisjoint({5, 6})
 
 
-def test_an_unreadable_configuration_is_one_line(tmp_path):
+@pytest.mark.parametrize("text", ["{", "[]", "7"])
+def test_an_unreadable_configuration_is_one_line(tmp_path, text):
     for name in ("tokenizer_config.json", "generation_config.json"):
         folder = tmp_path / name
         folder.mkdir()
         shutil.copy(EMBEDDED / "target" / "tokenizer.json", folder)
-        (folder / name).write_text("{")
+        (folder / name).write_text(text)
         with pytest.raises(UserError, match=name):
             Tokenizer(folder)

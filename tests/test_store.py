@@ -173,6 +173,10 @@ def no_json(files):
     files["config.json"] = b"{"
 
 
+def no_object(files):
+    files["config.json"] = b"[]"
+
+
 def no_model(files):
     files.clear()
     files["thesis.tex"] = b"years of work"
@@ -186,6 +190,7 @@ SPOILED = {
     no_tokenizer: "tokenizer.json",
     unknown_family: "nobody_knows|cannot be exported",
     no_json: "unreadable",
+    no_object: "unreadable",
     no_model: "config.json|checkpoint",
 }
 
@@ -208,6 +213,16 @@ def test_a_checkpoint_that_cannot_be_used_is_one_line(
         obtain(store, Model(name))
     assert "\n" not in str(caught.value)
     assert nothing_left(store)
+    if spoil is not unknown_family:  # which only the exporter knows, who reads the weights
+        assert not any(path.endswith(".safetensors") for path in hub.asked)
+
+
+def test_without_what_converts_nothing_is_fetched_in_vain(store, hub, checkpoint, monkeypatch):
+    monkeypatch.setattr("pipeline.export.find_spec", lambda name: name != "nncf" or None)
+    hub.repositories["me/mine"] = contents(checkpoint)
+    with pytest.raises(UserError, match=r"needs nncf; .*requirements\.txt"):
+        obtain(store, Model("me/mine"))
+    assert not any(path.endswith(".safetensors") for path in hub.asked)
 
 
 @pytest.mark.parametrize(
