@@ -206,6 +206,14 @@ def test_a_block_is_as_large_as_the_caches_make_it_and_only_pages_have_them():
     assert picture(replaced)["block"] == 0
 
 
+def test_look_up_has_no_cache_to_show():
+    trace = trace_of(drafter="lookup")
+    assert any(step.draft_kv_len for step in trace.speculative.steps)  # it has read the text
+    assert list(picture(trace)["models"]) == ["target"]
+    assert not [each["name"] for each in caches(trace)["caches"].data if "draft" in each["name"]]
+    assert list(picture(trace_of())["models"]) == ["target", "draft"]
+
+
 def test_what_blocks_save_is_a_committed_measurement_that_says_where():
     told = saved()
     for _, blocks, trimmed, _, less in told["rows"]:

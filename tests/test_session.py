@@ -2,13 +2,15 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from pipeline.events import FinishReason
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly
+from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN
+from ui.header import Status, header_fields
 from ui.session import Session
 from ui.turn import Turn
 
@@ -61,6 +63,17 @@ def test_stop_at_the_very_end_of_a_race_tells_all_that_its_last_beat_would_have(
     assert session.stopped() == last
     assert ends(last) == {"autoregressive": "length", "speculative": "length"}
     assert session.files is files
+
+
+def test_what_a_run_is_told_to_be_of_is_its_own_pair_also_if_another_is_served_by_then(session):
+    dolly = FakeDolly(PLAIN)
+    views = list(session.race(dolly, REQUEST, Turn()))
+    later = loader_of(dolly, replace(PAIR, title="Another pair"))
+    list(later.wait())
+    told = [header_fields(later, view.status) for view in views if view.status]
+    assert len(told) >= 2
+    assert all(PAIR.title in line and "Another" not in line for line in told)
+    assert "Another pair" in header_fields(later, Status("ready", "Ready"))
 
 
 def test_it_works_while_something_of_its_own_does(session):

@@ -48,8 +48,7 @@ def picture(trace: Trace) -> Json:
                 {"kept": length(step), "rolled": rolled, "bytes": size(step)}
                 for step, rolled in zip(lane.steps, rolled_back(trace, lane, model), strict=True)
             ]
-            for model, (length, size) in _MODELS.items()
-            if any(length(step) for step in lane.steps)
+            for model, (length, size) in _kept(trace, lane).items()
         },
     }
 
@@ -88,7 +87,8 @@ _LOOKS = {  # of a model: colour, pattern of its bars, dash of its line
     "target": ("--verify-time", "", "solid"),
     "draft": ("--draft-time", "/", "dash"),
 }
-_MODELS: dict[str, tuple[Callable[[StepRecord], int], Callable[[StepRecord], int]]] = {
+_Measures = tuple[Callable[[StepRecord], int], Callable[[StepRecord], int]]
+_MODELS: dict[str, _Measures] = {  # tokens and bytes
     "target": (lambda step: step.target_kv_len, lambda step: step.target_kv_bytes),
     "draft": (lambda step: step.draft_kv_len, lambda step: step.draft_kv_bytes),
 }
@@ -111,6 +111,16 @@ def rolled_back(trace: Trace, lane: Lane, model: str) -> list[int]:
     return rolled
 
 
+def _kept(trace: Trace, lane: Lane) -> dict[str, _Measures]:
+    """The models that had a cache. Look-up has read the text too, but keeps no keys and values."""
+    copies = trace.request.get("drafter") == "lookup"
+    return {
+        model: measures
+        for model, measures in _MODELS.items()
+        if any(measures[0](step) for step in lane.steps) and not (copies and model == "draft")
+    }
+
+
 def _kind(trace: Trace) -> str:
     """Of the caches that the run had, which may be others than were asked for."""
     return str(trace.pair.get("kv_cache", trace.request.get("kv_cache")))
@@ -130,9 +140,7 @@ def _caches(trace: Trace) -> Plot:
     blocks = _kind(trace) == "paged"
     data: list[Json] = []
     columns, series = ["Run"], [list(map(str, runs))]
-    for model, (length, size) in _MODELS.items():
-        if not any(length(step) for step in lane.steps):
-            continue
+    for model, (length, size) in _kept(trace, lane).items():
         tokens = [length(step) for step in lane.steps]
         used = [-(-count // BLOCK) for count in tokens]
         rolled = rolled_back(trace, lane, model)

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipeline.request import Request
 from ui.live import fields
 from ui.loader import Loader
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
 
 _DEFAULT = Request("any").draft_length  # what a visitor gets who sets nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is going on: a state to style it by, a line to read, the K in use."""
+    """What is going on: a state to style it by, a line to read, the K in use, and whose run it is,
+    if it is one: by then another pair may be served.
+    """
 
     state: str
     line: str
     draft_length: int | str = _DEFAULT
+    dolly: Dolly | None = None
 
 
 def header_fields(loader: Loader, now: Status) -> str:
-    """The fields of `header.html`, of the pair that is served."""
-    parts = [loader.pair.title]
-    if loader.done and not loader.failure:
-        about = loader.dolly().about
+    """The fields of `header.html`, of the pair that runs, or else of the one that is served."""
+    dolly = now.dolly or (loader.dolly() if loader.done and not loader.failure else None)
+    parts = [(now.dolly or loader).pair.title]
+    if dolly:
+        about = dolly.about
         parts += [about["device"], about["target"]["weights"], f"K={now.draft_length}"]
         parts += [about["note"]] if about["note"] else []
     return fields(state=now.state, line=now.line, about=" · ".join(parts))

@@ -103,7 +103,7 @@ class Session:
             UserError: the prompt does not fit.
         """
         self._sweep = sweep = Sweep(dolly, request, turn)
-        measuring = Status("running", "Measuring draft lengths", request.draft_length)
+        measuring = Status("running", "Measuring draft lengths", request.draft_length, dolly)
         told, drawn = -1, 0.0
         try:
             for _ in sweep:
@@ -186,7 +186,7 @@ class _Show:
 
     def __init__(self, dolly: Dolly, request: Request, turn: Turn, mode: Mode) -> None:
         self._run: Run = dolly.start(request, mode)
-        self._request = request
+        self._dolly, self._request = dolly, request
         self._transcript = Transcript(uuid.uuid4().hex, self._run.trace())
         self.lock = threading.RLock()
         self._last: View | None = None
@@ -258,7 +258,7 @@ class _Show:
         return self._status("running", f"Racing · {25 * quarter} %")
 
     def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length)
+        return Status(state, line, self._request.draft_length, self._dolly)
 
 
 def _lengths(sweep: Sweep) -> dict[str, str]:
