@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.errors import UserError
+from pipeline.export import export
 from pipeline.openvino_lm import OVModel
 from pipeline.pairs import EMBEDDED, Model
 from pipeline.store import Store
@@ -105,20 +106,18 @@ def test_a_checkpoint_from_the_hub_is_converted_and_runs(store, hub, checkpoint)
 
 
 @pytest.mark.parametrize(("weights", "kept"), [("f32", "f32"), ("fp16", "f16"), ("int4", "INT4")])
-def test_a_checkpoint_in_a_folder_is_converted_at_any_precision(store, checkpoint, weights, kept):
-    model = Model(str(checkpoint), weights)
-    obtain(store, model)
-    lm = OVModel(store.folder(model))
+def test_a_checkpoint_is_converted_at_any_precision(checkpoint, tmp_path, weights, kept):
+    lm = OVModel(export(checkpoint, tmp_path / "ir", weights))
     assert lm.weights in (kept, "INT8")  # so small a model is mostly embedding, which stays INT8
-    assert store.find(replace(model, weights="int8")) is None
 
 
-def test_a_checkpoint_that_changed_is_converted_again(store, checkpoint, tmp_path):
+def test_a_checkpoint_in_a_folder_that_changed_is_converted_again(store, checkpoint, tmp_path):
     mine = tmp_path / "mine"
     shutil.copytree(checkpoint, mine)
     model = Model(str(mine))
     obtain(store, model)
     assert store.find(model)
+    assert store.find(replace(model, weights="int4")) is None
     (mine / "model.safetensors").touch()
     assert store.find(model) is None
 
