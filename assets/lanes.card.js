@@ -155,7 +155,7 @@ function ranking(model, top, taken, drafted) {
     entry.classList.toggle("drafted", id === drafted);
     const bar = node("i", "");
     bar.style.width = `${100 * Math.min(1, probability)}%`;
-    entry.append(bar, node("span", named(id)), node("span", number(probability)));
+    entry.append(bar, node("span", named(id), "piece"), node("span", number(probability)));
     list.append(entry);
   }
   made.append(node("h3", `${model}’s likeliest`), list);

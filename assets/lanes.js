@@ -33,6 +33,7 @@ const read = {
     run = { ...line, lanes: line.lanes.map((name) => lanes[name]), pieces: new Map() };
     hideCard();
     panes.dataset.source = line.badge ? "record" : "live";
+    panes.classList.toggle("single", run.lanes.length === 1);
     panes.style.setProperty("--budget", line.budget);
     source.hidden = !line.badge;
     source.querySelector(".badge").textContent = line.badge;

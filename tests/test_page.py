@@ -58,7 +58,7 @@ BAD_INPUT = [  # field of the API, value, how its one line begins
 
 
 def test_a_run_streams_in_both_panes(page, dolly):
-    dolly.pause = 0.02
+    dolly.pause = 0.03
     page.evaluate(  # whatever is shown, however seldom a busy machine lets anybody look
         """window.counts = {};
         for (const pane of document.querySelectorAll(".pane")) {
