@@ -111,6 +111,18 @@ def test_a_race_that_ended_before_there_was_anything_to_compare_claims_nothing()
     told = verdict(replace(begun, lanes=lanes))
     assert (told["headline"], told["mark"]) == ("Not compared", "alone")
     assert "so far" not in told["headline_label"]
+    assert "before its first target run" in told["why"]
+
+
+def test_drafts_that_were_tested_are_not_said_to_be_missing_because_the_other_lane_is():
+    trace = timed(0.001, 0.011)
+    assert trace.speculative.tested
+    slow = replace(
+        trace.autoregressive, tokens=[], steps=[], text="", finish=FinishReason.CANCELLED
+    )
+    told = verdict(replace(trace, lanes={**trace.lanes, "autoregressive": slow}))
+    assert "No draft was tested" not in told["why"]
+    assert "before its first target run" in told["why"]
 
 
 def test_a_verdict_of_elsewhere_says_where():

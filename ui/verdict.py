@@ -96,7 +96,10 @@ def _why(trace: Trace) -> str:
         return "Break-even and the best draft length take both lanes, on the same machine."
     model = measured(trace)
     if model is None:
-        return "No draft was tested, so nothing is known of what drafting would gain."
+        missing = "No draft was tested"
+        if any(not lane.steps for lane in trace.lanes.values()):
+            missing = "A lane ended before its first target run"
+        return f"{missing}, so nothing is known of what drafting would gain."
     lost = trace.speedup is not None and trace.speedup < 1 - _EVEN
     return f"{_blame(model) if lost else ''}{_thresholds(model)}"
 
