@@ -1,7 +1,6 @@
 """The panes: recorded, loaded and live runs, why a token is what it is, stepping through."""
 
 import json
-import threading
 from concurrent.futures import Future
 from contextlib import closing
 from functools import cache
@@ -29,6 +28,7 @@ from tests.served import (
 from ui.recorded import badge, read_trace, recorded
 from ui.session import Session
 from ui.transcript import Transcript
+from ui.turn import Turn
 
 STRANGE = (
     *MARKUP,
@@ -463,8 +463,8 @@ def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
 
 def test_a_run_under_way_is_not_replaced_by_a_file(dolly, tmp_path):
     dolly.pause = 0.01
-    session, turn = Session(), threading.Lock()
-    race = session.race(dolly, Request("Say something"), turn)
+    session = Session()
+    race = session.race(dolly, Request("Say something"), Turn())
     next(race)
     with pytest.raises(UserError, match="stop the run first"):
         session.open(tmp_path / "any.json")
