@@ -9,7 +9,7 @@ function show(value) {
     const text = fields[holder.dataset.field] ?? "";
     if (holder.textContent !== text) holder.textContent = text;
   }
-  live.dataset.tone = fields.state ?? "";
+  live.dataset.state = fields.state ?? "";
   live.dataset.mark = fields.mark ?? "";
 }
 

@@ -27,7 +27,7 @@ _INDEX = "model.safetensors.index.json"
 _KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 _INT4_GROUP = 64  # weights that share a scale; the field's 128 does not divide every width
 _PICKLED = (".bin", ".pt", ".pth")
-_CONVERTS = ("torch", "optimum", "nncf")  # packages that a runtime which only serves may lack
+_CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
@@ -49,7 +49,8 @@ def check_checkpoint(
         files = {file.name for file in folder.iterdir()}
     for package in _CONVERTS:
         if find_spec(package) is None:
-            raise _not_installed(package, folder)
+            remedy = f"needs {package}; add it with: pip install -r requirements.txt"
+            raise UserError("conversion", str(folder), remedy)
     config = read_json(folder / _CONFIG)
     if "model_type" not in config:
         raise UserError("model", str(folder), "is no model: add its config.json")
@@ -113,11 +114,8 @@ def export(
 
 
 def _export(source: Path, out: Path, weights: Weights, report: Report, remote_code: bool) -> None:
-    try:
-        import openvino as ov
-        from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
-    except ImportError as error:
-        raise _not_installed(str(error.name), source) from None
+    import openvino as ov
+    from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 
     compression: dict[str, Any] = {"load_in_8bit": False}
     if weights in ("int8", "int4"):
@@ -146,11 +144,6 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
     for name in _KEPT:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / name)
-
-
-def _not_installed(package: str, source: Path) -> UserError:
-    remedy = f"needs {package}; add it with: pip install -r requirements.txt"
-    return UserError("conversion", str(source), remedy)
 
 
 @contextmanager

@@ -102,7 +102,8 @@ class Store:
             described = yield from self._hub.fetch(model.id, told)
             check_checkpoint(described, model.remote_code, own)
             source = yield from self._hub.fetch(model.id, files)
-        check_checkpoint(source, model.remote_code)
+        else:
+            check_checkpoint(source, model.remote_code)
         yield from _exported(source, self._place(model), model)
 
     def _place(self, model: Model) -> Path:
