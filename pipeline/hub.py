@@ -1,4 +1,9 @@
-"""The Hugging Face hub: what a repository holds, and fetching it. Knows no models."""
+"""The Hugging Face hub: what a repository holds, and fetching it. Knows no models.
+
+`huggingface_hub` is imported here at the top, before any thread starts: it is imported lazily part
+by part, the parts import each other, and Gradio imports it too. Two threads that do so at once
+find each other's parts half-initialized (ImportError).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ import shutil
 import threading
 from collections.abc import Generator, Mapping
 from pathlib import Path
+
+from huggingface_hub import HfApi, errors, hf_hub_download
 
 from pipeline.errors import UserError
 from pipeline.progress import Progress, in_bytes
@@ -33,8 +40,6 @@ class Hub:
         Raises:
             UserError: there is no such repository, it is gated, or the hub cannot be reached.
         """
-        from huggingface_hub import HfApi
-
         repository, _, revision = name.partition("@")
         try:
             about = HfApi(endpoint=self._endpoint).model_info(
@@ -51,8 +56,6 @@ class Hub:
         Raises:
             UserError: as `files`; or the disk is full.
         """
-        from huggingface_hub import hf_hub_download
-
         repository, _, revision = name.partition("@")
         total = sum(sizes.values())
         blobs = self._cache / f"models--{repository.replace('/', '--')}" / "blobs"
@@ -104,8 +107,6 @@ def _bytes_in(folder: Path) -> int:
 
 def _told(error: Exception, name: str) -> UserError:
     """What went wrong, as one line."""
-    from huggingface_hub import errors
-
     match error:
         case UserError():
             return error
