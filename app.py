@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.choice import Choice, add_arguments, chosen
 from pipeline.errors import UserError
+from pipeline.models.choice import Choice, add_arguments, chosen
 from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:

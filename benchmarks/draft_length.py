@@ -21,11 +21,11 @@ from typing import Any, get_args
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
+from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
-from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR, EMBEDDED
-from pipeline.race import Mode
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 
 _AUTO = "auto"

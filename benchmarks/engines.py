@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.costs import Costs
-from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Auto, DraftLength, Experience, Fixed
-from pipeline.drafters import Drafter, DrafterKind, ModelDrafter, PromptLookupDrafter
-from pipeline.events import Step
-from pipeline.openvino_lm import OVModel
-from pipeline.sampling import SamplingParams
-from pipeline.tokenizer import Tokenizer
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Auto, DraftLength, Experience, Fixed
+from pipeline.decoding.drafters import Drafter, DrafterKind, ModelDrafter, PromptLookupDrafter
+from pipeline.decoding.events import Step
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.runtime.model import OVModel
+from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
 OURS, OURS_FASTEST = "this project", "this project, fastest"

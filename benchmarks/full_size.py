@@ -23,13 +23,13 @@ from typing import Any, get_args
 
 from benchmarks.imposed import measure, show
 from benchmarks.report import RESULTS, save, table
-from pipeline.cost_model import CostModel
-from pipeline.costs import Costs
+from pipeline.decoding.costs import Costs
 from pipeline.errors import UserError
-from pipeline.pairs import Model, Weights
-from pipeline.prompt import ADDED_TOKENS
+from pipeline.models.pairs import Model, Weights
+from pipeline.models.store import Store
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.store import Store
+from pipeline.text.prompt import ADDED_TOKENS
+from pipeline.trace.cost_model import CostModel
 
 # databricks/dolly-v2-3b, -12b and EleutherAI/pythia-160m, their config.json
 CONFIGS: dict[str, dict[str, int]] = {

@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
 from benchmarks.wrapped import WrappedLM
-from pipeline.costs import Costs
-from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Fixed
-from pipeline.drafters import ModelDrafter
-from pipeline.events import Event, Step
-from pipeline.openvino_lm import OVCausalLM, OVModel
-from pipeline.pairs import EMBEDDED
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.events import Event, Step
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.models.pairs import EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.sampling import SamplingParams
+from pipeline.runtime.model import OVCausalLM, OVModel
 
 DRAFT = "draft"  # of `SHAPES`
 _PROMPT = list(range(100, 148))

@@ -19,10 +19,10 @@ import numpy as np
 from benchmarks.report import save
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVCacheKind
-from pipeline.pairs import DEFAULT_PAIR
+from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
-from pipeline.trace import Trace
+from pipeline.runtime.kv_cache import KVCacheKind
+from pipeline.trace.record import Trace
 from training.corpus import DATA, held_out
 
 

@@ -19,13 +19,13 @@ from urllib.parse import urlencode
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from benchmarks.report import Spread, save, table
-from pipeline.choice import Choice
+from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly, Run
-from pipeline.pairs import DEFAULT_PAIR
-from pipeline.race import Mode
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import DEFAULT_PAIR
+from pipeline.models.store import Store
 from pipeline.request import Request
-from pipeline.store import Store
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from ui import stream
 from ui.loader import Loader
 from ui.page import build, serve

@@ -18,9 +18,9 @@ from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
 from pipeline.errors import UserError
-from pipeline.pairs import EMBEDDED
-from pipeline.prompt import format_prompt
-from pipeline.tokenizer import Tokenizer
+from pipeline.models.pairs import EMBEDDED
+from pipeline.text.prompt import format_prompt
+from pipeline.text.tokenizer import Tokenizer
 
 PAPER = {40: (19.87, 13.61), 100: (44.25, 26.97)}  # N: autoregressive, speculative seconds
 

@@ -39,9 +39,9 @@ from benchmarks.engines import (
 from benchmarks.prompts import KINDS
 from benchmarks.report import Spread, save, table
 from benchmarks.shapes import SHAPES, model_folder
-from pipeline.pairs import DEFAULT_PAIR, EMBEDDED
-from pipeline.prompt import format_prompt
-from pipeline.tokenizer import Tokenizer
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
+from pipeline.text.prompt import format_prompt
+from pipeline.text.tokenizer import Tokenizer
 
 _MANY = 100  # tokens; an answer of more is asked for once of each kind
 

@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 
 from benchmarks.prompts import KINDS
 from benchmarks.report import Spread, save, table
+from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVPrecision
-from pipeline.openvino_lm import OVModel
-from pipeline.pairs import EMBEDDED, Model, Weights, own_pair
+from pipeline.models.pairs import EMBEDDED, Model, Weights, own_pair
+from pipeline.models.store import Store
 from pipeline.progress import in_bytes
 from pipeline.request import Request
-from pipeline.sampling import SamplingParams, probabilities
-from pipeline.store import Store
-from pipeline.tokenizer import Tokenizer
+from pipeline.runtime.kv_cache import KVPrecision
+from pipeline.runtime.model import OVModel
+from pipeline.text.tokenizer import Tokenizer
 
 _OWN = SamplingParams(temperature=1)
 _RACED: tuple[tuple[Weights, Weights, KVPrecision], ...] = (  # target, draft, caches

@@ -24,8 +24,8 @@ from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, Sized, model_folder
 from pipeline.environment import environment
 from pipeline.errors import UserError
-from pipeline.openvino_lm import OVCausalLM, OVModel
-from pipeline.pairs import EMBEDDED, Weights
+from pipeline.models.pairs import EMBEDDED, Weights
+from pipeline.runtime.model import OVCausalLM, OVModel
 
 CONTEXT = 128
 CONTEXTS = (64, CONTEXT, 512, 1024, 1900)

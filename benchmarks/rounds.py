@@ -24,17 +24,17 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Spread, save, table
 from benchmarks.wrapped import WrappedLM
-from pipeline.decoding import Speculative
+from pipeline.decoding.decoders import Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.events import Drafted, Step
 from pipeline.dolly import Dolly
-from pipeline.draft_length import Fixed
-from pipeline.drafters import ModelDrafter
 from pipeline.errors import UserError
-from pipeline.events import Drafted, Step
-from pipeline.kv_cache import KVCacheKind
-from pipeline.openvino_lm import OVCausalLM
-from pipeline.pairs import DEFAULT_PAIR
+from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
-from pipeline.trace import Lane
+from pipeline.runtime.kv_cache import KVCacheKind
+from pipeline.runtime.model import OVCausalLM
+from pipeline.trace.record import Lane
 
 CONTEXTS = (64, 256, 512, 900)
 _K = 4

@@ -7,9 +7,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline.export import export
-from pipeline.pairs import Weights
-from pipeline.store import Store
+from pipeline.models.export import export
+from pipeline.models.pairs import Weights
+from pipeline.models.store import Store
 from training.profiles import PROFILES, Shape
 
 _CONTEXT = 2048

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.openvino_lm import OVCausalLM
+from pipeline.runtime.model import OVCausalLM
 
 
 class WrappedLM:

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from pipeline.choice import add_arguments, chosen, listing
 from pipeline.convert import show
+from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.events import Origin
+from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
-from pipeline.drafters import DrafterKind
 from pipeline.errors import UserError
-from pipeline.events import Origin
-from pipeline.kv_cache import KVCacheKind, KVPrecision
+from pipeline.models.choice import add_arguments, chosen, listing
+from pipeline.models.store import Store
 from pipeline.progress import Progress
-from pipeline.race import Mode
 from pipeline.request import Request
-from pipeline.store import Store
-from pipeline.trace import SPECULATIVE, Lane, Token, Trace
+from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
+from pipeline.trace.record import SPECULATIVE, Lane, Token, Trace
 
 _COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
     Origin.TARGET: "",

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.pairs import Model
+from pipeline.models.pairs import Model
+from pipeline.models.store import Store
 from pipeline.progress import Progress
-from pipeline.store import Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

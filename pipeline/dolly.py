@@ -13,23 +13,23 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
-from pipeline.compiled import CompiledPair
-from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Auto, DraftLength, Fixed
-from pipeline.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
+from pipeline.decoding.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
+from pipeline.decoding.events import Event, Finish, FinishReason
+from pipeline.decoding.race import Mode, Schedule, one_by_one, race
 from pipeline.environment import environment, memory_bytes
 from pipeline.errors import UserError
-from pipeline.events import Event, Finish, FinishReason
-from pipeline.kv_cache import KVCacheKind, KVPrecision
-from pipeline.kv_cache.paged import CannotPageError
-from pipeline.openvino_lm import OVModel, check_device, weight_bytes
-from pipeline.pairs import DEFAULT_PAIR, Pair, find_pair
+from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
+from pipeline.models.store import Store
 from pipeline.progress import in_bytes
-from pipeline.race import Mode, Schedule, one_by_one, race
 from pipeline.request import Request
-from pipeline.store import Store
-from pipeline.tokenizer import Tokenizer, shared_vocabulary
-from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
+from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
+from pipeline.runtime.kv_cache.paged import CannotPageError
+from pipeline.runtime.model import OVModel, check_device, weight_bytes
+from pipeline.runtime.pair import CompiledPair
+from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
 
 _CANDIDATES = 5  # of each model at each place, in a trace
 

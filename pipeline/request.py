@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pipeline.drafters import DrafterKind
+from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVCacheKind, KVPrecision
-from pipeline.prompt import check_texts
-from pipeline.sampling import SamplingParams
+from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
+from pipeline.text.prompt import check_texts
 
 MAX_DRAFT_LENGTH = 8
 MAX_NEW_TOKENS = 2048

@@ -6,17 +6,17 @@ from concurrent.futures import Future
 from dataclasses import asdict, replace
 from functools import partial
 
-from pipeline.choice import Choice
-from pipeline.decoding import Autoregressive, Speculative
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.events import Event, Step
+from pipeline.decoding.race import Mode, one_by_one, race
 from pipeline.dolly import Run
-from pipeline.draft_length import Fixed
-from pipeline.drafters import ModelDrafter
-from pipeline.events import Event, Step
-from pipeline.pairs import Chip, Model, Pair
-from pipeline.race import Mode, one_by_one, race
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import Chip, Model, Pair
+from pipeline.models.store import Store
 from pipeline.request import Request
-from pipeline.store import Store
-from pipeline.trace import LaneRecorder, Trace
+from pipeline.trace.record import LaneRecorder, Trace
 from tests.fakes import FakeLM
 from ui.loader import Loader
 

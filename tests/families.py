@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pipeline.pairs import EMBEDDED
+from pipeline.models.pairs import EMBEDDED
 
 CONTEXT, VOCABULARY = 256, 320
 _LLAMA = {

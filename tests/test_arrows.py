@@ -12,10 +12,10 @@ HEAVY = ("openvino", "gradio", "torch", "transformers", "optimum", "nncf")
     ("module", "allowed"),
     [
         ("pipeline", ()),
-        ("pipeline.decoding", ()),
-        ("pipeline.trace", ()),
+        ("pipeline.decoding.decoders", ()),
+        ("pipeline.trace.record", ()),
         ("pipeline.request", ()),
-        ("pipeline.store", ()),
+        ("pipeline.models.store", ()),
         ("pipeline.dolly", ("openvino",)),
         ("pipeline.__main__", ("openvino",)),
         ("app", ()),

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from pipeline.chat import ChatTemplate, find_template
 from pipeline.errors import UserError
-from pipeline.pairs import EMBEDDED
-from pipeline.prompt import ADDED_TOKENS
-from pipeline.tokenizer import Tokenizer
+from pipeline.models.pairs import EMBEDDED
+from pipeline.text.chat import ChatTemplate, find_template
+from pipeline.text.prompt import ADDED_TOKENS
+from pipeline.text.tokenizer import Tokenizer
 
 CHATML = (  # as Qwen's begins
     "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"

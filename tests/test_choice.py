@@ -4,11 +4,11 @@ import argparse
 
 import pytest
 
-from pipeline import choice as choices
-from pipeline.choice import add_arguments, chosen, listing, state
 from pipeline.errors import UserError
-from pipeline.pairs import PAIRS
-from pipeline.store import Store
+from pipeline.models import choice as choices
+from pipeline.models.choice import add_arguments, chosen, listing, state
+from pipeline.models.pairs import PAIRS
+from pipeline.models.store import Store
 
 
 def parsed(*arguments):

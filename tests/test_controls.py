@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pairs import PAIRS
+from pipeline.models.pairs import PAIRS
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN, opened, run, served, served_page, status_says, wait_for_end

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.cost_model import CostModel, measured
 from pipeline.request import Request
+from pipeline.trace.cost_model import CostModel, measured
 from tests.fake_dolly import FakeDolly
 
 LENGTHS = range(9)

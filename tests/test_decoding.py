@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Fixed
-from pipeline.drafters import ModelDrafter
-from pipeline.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.sampling import SamplingParams, probabilities
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.decoding.sampling import SamplingParams, probabilities
 from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
 

@@ -11,17 +11,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from pipeline.decoding import Speculative
+from pipeline.decoding.decoders import Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.events import FinishReason, Step
+from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
-from pipeline.draft_length import Fixed
-from pipeline.drafters import ModelDrafter
 from pipeline.errors import UserError
-from pipeline.events import FinishReason, Step
-from pipeline.kv_cache import KVCacheKind
-from pipeline.pairs import EMBEDDED, find_pair
+from pipeline.models.pairs import EMBEDDED, find_pair
 from pipeline.request import Request
-from pipeline.sampling import SamplingParams, probabilities
-from pipeline.trace import Lane, Trace
+from pipeline.runtime.kv_cache import KVCacheKind
+from pipeline.trace.record import Lane, Trace
 from tests.chi_square import assert_follows
 
 SUBJECTS = ("a river", "bread", "the moon", "a good friend", "winter", "music", "a bicycle")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pipeline.costs import Costs
-from pipeline.draft_length import Auto, Experience, Fixed
-from pipeline.events import Origin, Step
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.draft_length import Auto, Experience, Fixed
+from pipeline.decoding.events import Origin, Step
 
 LONGEST = 8
 

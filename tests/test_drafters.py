@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.costs import Costs
-from pipeline.decoding import Autoregressive, Speculative
-from pipeline.draft_length import Fixed
-from pipeline.drafters import HybridDrafter, ModelDrafter, PromptLookupDrafter
-from pipeline.events import Step
-from pipeline.sampling import SamplingParams, probabilities
-from pipeline.speculation import Draft
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import HybridDrafter, ModelDrafter, PromptLookupDrafter
+from pipeline.decoding.events import Step
+from pipeline.decoding.sampling import SamplingParams, probabilities
+from pipeline.decoding.verification import Draft
 from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
 

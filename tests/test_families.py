@@ -10,14 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pipeline.decoding import Autoregressive, Speculative  # noqa: E402
-from pipeline.draft_length import Fixed  # noqa: E402
-from pipeline.drafters import ModelDrafter, PromptLookupDrafter  # noqa: E402
-from pipeline.events import Step  # noqa: E402
-from pipeline.export import export  # noqa: E402
-from pipeline.kv_cache.paged import CannotPageError  # noqa: E402
-from pipeline.openvino_lm import OVModel  # noqa: E402
-from pipeline.sampling import SamplingParams  # noqa: E402
+from pipeline.decoding.decoders import Autoregressive, Speculative  # noqa: E402
+from pipeline.decoding.draft_length import Fixed  # noqa: E402
+from pipeline.decoding.drafters import ModelDrafter, PromptLookupDrafter  # noqa: E402
+from pipeline.decoding.events import Step  # noqa: E402
+from pipeline.decoding.sampling import SamplingParams  # noqa: E402
+from pipeline.models.export import export  # noqa: E402
+from pipeline.runtime.kv_cache.paged import CannotPageError  # noqa: E402
+from pipeline.runtime.model import OVModel  # noqa: E402
 from tests.families import CONTEXT, FAMILIES, VOCABULARY, make_checkpoint  # noqa: E402
 
 GREEDY, NEVER = SamplingParams(), frozenset()

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pipeline.kv_cache import KVCacheKind, KVPrecision
-from pipeline.openvino_lm import OVModel
-from pipeline.pairs import EMBEDDED
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
+from pipeline.runtime.model import OVModel
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = EMBEDDED / "draft"  # the smaller of two real models
@@ -212,8 +212,8 @@ def test_masked_slots_stay_and_trimmed_ones_go():
 
 _AT_WORK = """
 import threading
-from pipeline.openvino_lm import OVModel
-from pipeline.pairs import EMBEDDED
+from pipeline.runtime.model import OVModel
+from pipeline.models.pairs import EMBEDDED
 
 model = OVModel(EMBEDDED / "draft", "paged")
 sequence = model.sequence()

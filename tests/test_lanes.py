@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 
+from pipeline.decoding.events import Drafted
 from pipeline.errors import UserError
-from pipeline.events import Drafted
 from pipeline.request import Request
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from tests.fake_dolly import FakeDolly
 from tests.served import (
     HOSTILE,

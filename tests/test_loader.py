@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from pipeline.choice import Choice
 from pipeline.errors import UserError
-from pipeline.pairs import PAIRS
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import PAIRS
+from pipeline.models.store import Store
 from pipeline.progress import Progress
-from pipeline.store import Store
 from ui.loader import Loader
 
 FIRST, SECOND = PAIRS["dolly-mini"], PAIRS["dolly-v2-3b"]
@@ -101,7 +101,7 @@ def test_a_pair_that_does_not_fit_beside_the_one_at_work_is_one_line(monkeypatch
     shop.open.set()
     at_work = loader(shop)
     assert at_work.dolly() == "dolly-mini"
-    monkeypatch.setattr("pipeline.choice.memory_bytes", lambda: SECOND.memory_bytes)
+    monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: SECOND.memory_bytes)
     for _ in range(2):  # and the next is told the same
         with pytest.raises(UserError, match="with the pair at work"):
             [*at_work.change(SECOND)]

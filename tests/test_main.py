@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.pairs import PAIRS
-from pipeline.trace import Trace
+from pipeline.models.pairs import PAIRS
+from pipeline.trace.record import Trace
 
 
 def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):

@@ -14,10 +14,10 @@ import pytest
 from gradio_client import Client
 from PIL import Image
 
+from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
-from pipeline.events import FinishReason
 from pipeline.request import Request
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import (
     HOSTILE,

@@ -8,14 +8,14 @@ from functools import partial
 
 import pytest
 
-from pipeline.decoding import Speculative
-from pipeline.draft_length import Fixed
-from pipeline.drafters import ModelDrafter
-from pipeline.events import Step
-from pipeline.kv_cache import paged
+from pipeline.decoding.decoders import Speculative
+from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.events import Step
+from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
-from pipeline.sampling import SamplingParams
-from pipeline.trace import Trace
+from pipeline.runtime.kv_cache import paged
+from pipeline.trace.record import Trace
 from tests.fake_dolly import PROMPT, FakeDolly
 from tests.fakes import FakeLM
 from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end

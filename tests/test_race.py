@@ -4,8 +4,8 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from pipeline.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.race import LEAD, one_by_one, race
+from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.decoding.race import LEAD, one_by_one, race
 
 
 def lane(prefill, costs, log=None, name=""):

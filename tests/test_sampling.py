@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipeline.sampling import SamplingParams, choose, draw, probabilities
+from pipeline.decoding.sampling import SamplingParams, choose, draw, probabilities
 
 LOGITS = arrays(np.float32, (2, 9), elements=st.floats(-20, 20, width=32))
 

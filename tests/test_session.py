@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.events import FinishReason
+from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.events import Origin
-from pipeline.sampling import draw
-from pipeline.speculation import verify
+from pipeline.decoding.events import Origin
+from pipeline.decoding.sampling import draw
+from pipeline.decoding.verification import verify
 from tests.chi_square import assert_follows
 
 VOCAB = 5

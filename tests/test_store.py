@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.export import export
-from pipeline.openvino_lm import OVModel
-from pipeline.pairs import EMBEDDED, Model
-from pipeline.store import Store
+from pipeline.models.export import export
+from pipeline.models.pairs import EMBEDDED, Model
+from pipeline.models.store import Store
+from pipeline.runtime.model import OVModel
 from tests.fake_hub import fake_hub
 
 READY = EMBEDDED / "draft"
@@ -224,7 +224,7 @@ def test_a_checkpoint_that_cannot_be_used_is_one_line(
 
 
 def test_without_what_converts_nothing_is_fetched_in_vain(store, hub, checkpoint, monkeypatch):
-    monkeypatch.setattr("pipeline.export.find_spec", lambda name: name != "nncf" or None)
+    monkeypatch.setattr("pipeline.models.export.find_spec", lambda name: name != "nncf" or None)
     hub.repositories["me/mine"] = contents(checkpoint)
     with pytest.raises(UserError, match=r"needs nncf; .*requirements\.txt"):
         obtain(store, Model("me/mine"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.events import FinishReason
+from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN, status_says

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import UserError
-from pipeline.pairs import EMBEDDED
-from pipeline.prompt import ADDED_TOKENS, END_KEY, format_prompt
-from pipeline.tokenizer import Tokenizer, shared_vocabulary
+from pipeline.models.pairs import EMBEDDED
+from pipeline.text.prompt import ADDED_TOKENS, END_KEY, format_prompt
+from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 
 FOLDER = EMBEDDED / "target"
 TOKENIZER = Tokenizer(FOLDER)

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
 from pipeline.errors import UserError  # noqa: E402
-from pipeline.openvino_lm import OVModel  # noqa: E402
-from pipeline.prompt import END_KEY, format_prompt  # noqa: E402
+from pipeline.runtime.model import OVModel  # noqa: E402
+from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
 from training import answers, card, corpus, distil, export, packing, tokenizer, train  # noqa: E402
 from training.command import Command  # noqa: E402
 from training.evaluate import bits, evaluate, loops  # noqa: E402

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from pipeline.cost_model import measured
-from pipeline.events import FinishReason
+from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
+from pipeline.trace.cost_model import measured
 from tests.fake_dolly import FakeDolly
 from tests.test_cost_model import trace_of
 from ui.verdict import summary, verdict

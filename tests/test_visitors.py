@@ -7,8 +7,8 @@ from time import monotonic, sleep
 import pytest
 from gradio_client import Client
 
+from pipeline.decoding.events import FinishReason
 from pipeline.errors import UserError
-from pipeline.events import FinishReason
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import (
     PLAIN,

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from transformers import GPTNeoXForCausalLM
 
 from pipeline.errors import UserError
-from pipeline.prompt import END_KEY
+from pipeline.text.prompt import END_KEY
 from training import corpus, packing
 from training.command import Command, run
 from training.files import replacing

@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
 from pipeline.environment import environment
 from pipeline.errors import UserError
-from pipeline.events import FinishReason
-from pipeline.openvino_lm import OVModel
-from pipeline.pairs import EMBEDDED, PAIRS
-from pipeline.prompt import END_KEY, format_prompt
+from pipeline.models.pairs import EMBEDDED, PAIRS
 from pipeline.request import Request
-from pipeline.tokenizer import Tokenizer
-from pipeline.trace import Trace
+from pipeline.runtime.model import OVModel
+from pipeline.text.prompt import END_KEY, format_prompt
+from pipeline.text.tokenizer import Tokenizer
+from pipeline.trace.record import Trace
 from training import card, corpus
 from training.corpus import Record
 from training.ngram import NGram

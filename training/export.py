@@ -13,8 +13,8 @@ from typing import get_args
 import torch
 
 from pipeline.errors import UserError
-from pipeline.export import export
-from pipeline.pairs import Weights
+from pipeline.models.export import export
+from pipeline.models.pairs import Weights
 from training import distil, train
 from training.command import Command, run
 from training.model import new_model

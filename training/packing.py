@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from pipeline.prompt import END_KEY, INSTRUCTION_KEY, INTRO, format_prompt
+from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, INTRO, format_prompt
 from training.corpus import Record
 from training.tokenizer import END_OF_TEXT
 

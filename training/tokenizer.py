@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipeline.errors import UserError
-from pipeline.prompt import ADDED_TOKENS
+from pipeline.text.prompt import ADDED_TOKENS
 from training import corpus
 from training.command import Command, run
 from training.files import replacing

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pipeline.cost_model import CostModel, measured
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.trace import Lane, Trace
+from pipeline.trace.cost_model import CostModel, measured
+from pipeline.trace.record import Lane, Trace
 from ui.figure import Json, Plot, axes, look
 from ui.table import Table
 

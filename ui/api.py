@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gradio as gr
 
+from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
-from pipeline.race import Mode
 from pipeline.request import Request
 from ui.loader import Loader
 from ui.session import run_failed

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from pipeline.trace import SPECULATIVE, Lane, StepRecord, Trace
+from pipeline.trace.record import SPECULATIVE, Lane, StepRecord, Trace
 from ui.figure import Json, Plot, axes, look, run_axis, shown_lane
 from ui.table import Table
 
-BLOCK = 32  # tokens of a block; `pipeline.kv_cache.paged`'s, which loads OpenVINO
+BLOCK = 32  # tokens of a block; `pipeline.runtime.kv_cache.paged`'s, which loads OpenVINO
 _MEASURED = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "rounds.json"
 _KINDS = {  # by the request's `kv_cache`
     "paged": "in blocks of 32 tokens, found through a table. Rolling back is a smaller number: "

@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 import gradio as gr
 
-from pipeline.choice import state
 from pipeline.errors import UserError
-from pipeline.kv_cache import KVPrecision
-from pipeline.pairs import Pair
+from pipeline.models.choice import state
+from pipeline.models.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
+from pipeline.runtime.kv_cache import KVPrecision
 from ui import link
 from ui.live import QUIET, encode
 from ui.loader import Loader

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from ui.acceptance import acceptance
 from ui.caches import caches, picture, saved
 from ui.figure import PLOTLY, plain

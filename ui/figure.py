@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
 from ui.table import Table
 
 PLOTLY = files("plotly") / "package_data" / "plotly.min.js"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from ui.steps import steps_table
 
 

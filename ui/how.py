@@ -6,9 +6,9 @@ import json
 from functools import cache
 from pathlib import Path
 
-from pipeline.cost_model import CostModel, measured
-from pipeline.events import Candidates
-from pipeline.trace import Lane, StepRecord, Trace
+from pipeline.decoding.events import Candidates
+from pipeline.trace.cost_model import CostModel, measured
+from pipeline.trace.record import Lane, StepRecord, Trace
 from ui.acceptance import LENGTHS
 from ui.figure import Json
 from ui.table import Table

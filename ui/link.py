@@ -7,8 +7,8 @@ from dataclasses import fields
 from math import inf
 from typing import Any, get_args
 
+from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
-from pipeline.race import Mode
 from pipeline.request import Request
 
 DEFAULTS: dict[str, Any] = {  # of the form, which says None by an empty word

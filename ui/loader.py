@@ -8,9 +8,9 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline.choice import Choice
 from pipeline.errors import UserError
-from pipeline.pairs import PAIRS, Pair
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import PAIRS, Pair
 from pipeline.progress import Progress
 
 if TYPE_CHECKING:  # importing it loads OpenVINO

@@ -25,8 +25,8 @@ from ui.theme import THEME
 from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
-    from pipeline.race import Mode
     from pipeline.request import Request
 
 Work = Callable[["Dolly", "Request", Turn], Iterator[View]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from ui.live import ASSETS
 
 _RECORDED = ASSETS / "recorded.json"

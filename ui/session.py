@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 from ui.board import Board
 from ui.details import SWEEP, TABS, detail, details
 from ui.figure import plain
@@ -26,8 +26,8 @@ from ui.turn import Turn
 from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly, Run
-    from pipeline.race import Mode
     from pipeline.request import Request
 
 _SLOW_PERIOD = 1.0  # seconds between two drawings of the plots

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 
-from pipeline.events import Origin
-from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from pipeline.decoding.events import Origin
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
 from ui.figure import (
     Json,
     Plot,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from pipeline.events import FinishReason
+from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
-from pipeline.trace import Lane
+from pipeline.trace.record import Lane
 from ui.acceptance import LENGTHS as FIXED
 from ui.figure import Json, Plot, axes, look, milliseconds
 from ui.stream import Stream
@@ -17,8 +17,8 @@ from ui.table import Table
 from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
-    from pipeline.race import Mode
 
 REPEATS = 3
 Length = int | Literal["auto"]

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from itertools import accumulate, zip_longest
 
-from pipeline.trace import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
 from ui.figure import Json, Plot, axes, look, milliseconds
 from ui.table import Table
 

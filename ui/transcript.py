@@ -11,8 +11,8 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pipeline.events import Candidates, Drafted
-from pipeline.trace import StepRecord, Token, Trace
+from pipeline.decoding.events import Candidates, Drafted
+from pipeline.trace.record import StepRecord, Token, Trace
 from ui.live import encode
 
 if TYPE_CHECKING:  # importing it loads OpenVINO

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.cost_model import CostModel, measured
-from pipeline.trace import Lane, Trace
+from pipeline.trace.cost_model import CostModel, measured
+from pipeline.trace.record import Lane, Trace
 from ui.acceptance import LENGTHS
 
 _EVEN = 0.05  # speedups this close to 1 are no difference

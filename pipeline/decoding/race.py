@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
-from pipeline.events import Event, Prefill, Step
+from pipeline.decoding.events import Event, Prefill, Step
 
 Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # which lanes, and how
 Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]

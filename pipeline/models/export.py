@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pipeline.errors import UserError
-from pipeline.json_file import read_json
-from pipeline.pairs import Weights
+from pipeline.models.json_file import read_json
+from pipeline.models.pairs import Weights
 from pipeline.progress import Progress
 
 Report = Callable[[Progress], None]

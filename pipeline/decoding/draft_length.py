@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pipeline.costs import Costs
-from pipeline.drafters import GoOn
-from pipeline.events import Step
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.drafters import GoOn
+from pipeline.decoding.events import Step
 
 _PATIENCE = 4  # rounds without a draft, before their runs are no longer padded for one
 _GUESS, _DOUBT = 0.6, 1.0  # chance of passing before anything was tested; tests that it counts for

@@ -10,9 +10,9 @@ from typing import get_args
 
 from pipeline.environment import memory_bytes
 from pipeline.errors import UserError
-from pipeline.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair, own_pair
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair, own_pair
+from pipeline.models.store import Store
 from pipeline.progress import Progress, in_bytes
-from pipeline.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino._offline_transformations import paged_attention_transformation
 
-from pipeline.kv_cache import Inputs
+from pipeline.runtime.kv_cache import Inputs
 
 BLOCK = 32  # tokens a block holds on the CPU plugin
 MOST_DECODED = 9  # tokens in the widest verification; a longer run is a piece of a prompt

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.events import Origin
-from pipeline.sampling import Logits, Probs, draw
+from pipeline.decoding.events import Origin
+from pipeline.decoding.sampling import Logits, Probs, draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,20 @@ from time import perf_counter
 
 import numpy as np
 
-from pipeline.draft_length import DraftLength
-from pipeline.drafters import CausalLM, Drafter
-from pipeline.events import Candidates, Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.sampling import Logits, SamplingParams, choose, likeliest, probabilities
-from pipeline.speculation import Draft, Verdict, verify
+from pipeline.decoding.draft_length import DraftLength
+from pipeline.decoding.drafters import CausalLM, Drafter
+from pipeline.decoding.events import (
+    Candidates,
+    Drafted,
+    Event,
+    Finish,
+    FinishReason,
+    Origin,
+    Prefill,
+    Step,
+)
+from pipeline.decoding.sampling import Logits, SamplingParams, choose, likeliest, probabilities
+from pipeline.decoding.verification import Draft, Verdict, verify
 
 
 class Autoregressive:

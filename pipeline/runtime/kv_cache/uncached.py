@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import openvino as ov
 
-from pipeline.kv_cache import Inputs
-from pipeline.kv_cache.stateful import stateful_inputs
+from pipeline.runtime.kv_cache import Inputs
+from pipeline.runtime.kv_cache.stateful import stateful_inputs
 
 
 class Uncached:

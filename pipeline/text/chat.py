@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pipeline.errors import UserError
-from pipeline.json_file import read_json
+from pipeline.models.json_file import read_json
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 

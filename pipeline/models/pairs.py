@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 
 Weights = Literal["f32", "fp16", "int8", "int4"]
 
-EMBEDDED = Path(__file__).resolve().parents[1] / "assets" / "models" / "dolly-mini"
+EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models" / "dolly-mini"
 _BITS: Mapping[Weights, float] = {"f32": 32, "fp16": 16, "int8": 8.1, "int4": 4.6}  # with scales
 _CHECKPOINT_BITS = 16  # as models are published
 _BESIDES = 1.15  # caches, activations, and the program itself, as a factor on the weights

@@ -18,10 +18,10 @@ from typing import Literal
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from pipeline.chat import find_template, special_tokens
 from pipeline.errors import UserError
-from pipeline.json_file import read_json
-from pipeline.prompt import ADDED_TOKENS, END_KEY, check_texts, format_prompt
+from pipeline.models.json_file import read_json
+from pipeline.text.chat import find_template, special_tokens
+from pipeline.text.prompt import ADDED_TOKENS, END_KEY, check_texts, format_prompt
 
 PromptFormat = Literal["dolly", "chat", "plain"]
 

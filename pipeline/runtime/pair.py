@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from threading import Lock
 
-from pipeline.costs import Costs
-from pipeline.draft_length import Experience
-from pipeline.drafters import DrafterKind
-from pipeline.kv_cache import KVCacheKind
-from pipeline.openvino_lm import OVModel
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.draft_length import Experience
+from pipeline.decoding.drafters import DrafterKind
+from pipeline.runtime.kv_cache import KVCacheKind
+from pipeline.runtime.model import OVModel
 
 
 class CompiledPair:

@@ -14,9 +14,9 @@ from queue import Empty
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.export import check_checkpoint, export
-from pipeline.hub import Hub
-from pipeline.pairs import Model, Pair
+from pipeline.models.export import check_checkpoint, export
+from pipeline.models.hub import Hub
+from pipeline.models.pairs import Model, Pair
 from pipeline.progress import Progress
 
 Files = Mapping[str, int]  # bytes of each

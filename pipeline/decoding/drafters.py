@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.costs import Costs
-from pipeline.sampling import SamplingParams, draw, probabilities
-from pipeline.speculation import Draft
+from pipeline.decoding.costs import Costs
+from pipeline.decoding.sampling import SamplingParams, draw, probabilities
+from pipeline.decoding.verification import Draft
 
 DrafterKind = Literal["model", "lookup", "hybrid"]
 GoOn = Callable[[float], bool]  # asked after each token, with the confidence in it

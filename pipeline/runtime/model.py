@@ -20,10 +20,16 @@ import openvino.opset13 as ops
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
-from pipeline.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, kv_type, paged
-from pipeline.kv_cache.paged import MOST_DECODED, PAD_TO, BlockPool, CannotPageError, PagedKVCache
-from pipeline.kv_cache.stateful import MaskedKVCache, StatefulKVCache
-from pipeline.kv_cache.uncached import Uncached
+from pipeline.runtime.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, kv_type, paged
+from pipeline.runtime.kv_cache.paged import (
+    MOST_DECODED,
+    PAD_TO,
+    BlockPool,
+    CannotPageError,
+    PagedKVCache,
+)
+from pipeline.runtime.kv_cache.stateful import MaskedKVCache, StatefulKVCache
+from pipeline.runtime.kv_cache.uncached import Uncached
 
 _UNPAGED: dict[KVCacheKind, Callable[[ov.InferRequest], KVCache]] = {
     "stateful": StatefulKVCache,

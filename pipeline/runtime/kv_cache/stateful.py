@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from pipeline.kv_cache import Inputs, kv_type
+from pipeline.runtime.kv_cache import Inputs, kv_type
 
 Int64s = NDArray[np.int64]
 _TOKEN_AXIS = 2  # of a state: [batch, heads, tokens, head size]

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pipeline.trace import Trace
+from pipeline.trace.record import Trace
 
 _PRECISE = 1e-9  # of a break-even acceptance
 

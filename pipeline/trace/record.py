@@ -15,11 +15,20 @@ from math import isclose
 from operator import attrgetter
 from typing import Any
 
+from pipeline.decoding.events import (
+    Candidates,
+    Drafted,
+    Event,
+    Finish,
+    FinishReason,
+    Origin,
+    Prefill,
+    Step,
+)
 from pipeline.errors import UserError
-from pipeline.events import Candidates, Drafted, Event, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.reader import MisfitError, parse, read, require
 from pipeline.request import MAX_DRAFT_LENGTH, Request
-from pipeline.tokenizer import Detokenizer
+from pipeline.text.tokenizer import Detokenizer
+from pipeline.trace.reader import MisfitError, parse, read, require
 
 SCHEMA = "trace@1"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.events import Candidates
+from pipeline.decoding.events import Candidates
 
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]

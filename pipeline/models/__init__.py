@@ -1,0 +1,1 @@
+"""Where models come from: pairs, the hub, conversion, and the folder that keeps models."""
