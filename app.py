@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(choice: Choice, args: argparse.Namespace) -> None:
     """The models are fetched and loaded while the page is made, and while it is open."""
-    from ui.loader import Loader
-    from ui.turn import Turn
+    from ui.run.loader import Loader
+    from ui.run.turn import Turn
 
     loader, turn = Loader(choice, _load, args.fixed_pair), Turn()
     from ui.page import build, serve  # Gradio takes as long to import as a small pair to load

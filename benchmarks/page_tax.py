@@ -26,9 +26,9 @@ from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.trace.record import Trace
-from ui import stream
-from ui.loader import Loader
 from ui.page import build, serve
+from ui.run import stream
+from ui.run.loader import Loader
 
 _REQUEST = Request(
     "Write a long story about a dog who finds a map.",

@@ -18,7 +18,7 @@ from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.trace.record import LaneRecorder, Trace
 from tests.fakes import FakeLM
-from ui.loader import Loader
+from ui.run.loader import Loader
 
 PAIR = Pair(
     name="fake",

@@ -97,7 +97,7 @@ def test_the_page_loads_neither_openvino_nor_torch():
 
 def test_importing_the_page_writes_nothing():
     python("-c", "import ui.page")
-    assert not list((ROOT / "ui").glob("*.pyi"))
+    assert not list((ROOT / "ui").rglob("*.pyi"))
 
 
 def test_sigterm_ends_the_race_and_the_process_within_five_seconds():

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ui.board import Board
+from ui.run.view_state import Board
 
 VALUES = st.dictionaries(st.sampled_from(["header", "notice", "timings"]), st.text(), min_size=1)
 

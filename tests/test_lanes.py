@@ -25,10 +25,10 @@ from tests.served import (
     shown,
     wait_for_end,
 )
-from ui.recorded import badge, read_trace, recorded
+from ui.run.recorded import badge, read_trace, recorded
+from ui.run.transcript import Transcript
+from ui.run.turn import Turn
 from ui.session import Session
-from ui.transcript import Transcript
-from ui.turn import Turn
 
 STRANGE = (
     *MARKUP,

@@ -9,7 +9,7 @@ from pipeline.models.choice import Choice
 from pipeline.models.pairs import PAIRS
 from pipeline.models.store import Store
 from pipeline.progress import Progress
-from ui.loader import Loader
+from ui.run.loader import Loader
 
 FIRST, SECOND = PAIRS["dolly-mini"], PAIRS["dolly-v2-3b"]
 

@@ -33,8 +33,8 @@ from tests.served import (
     wait_for_end,
 )
 from ui.page import build
+from ui.run.turn import Turn
 from ui.session import Session
-from ui.turn import Turn
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),

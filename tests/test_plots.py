@@ -20,14 +20,14 @@ from tests.fake_dolly import PROMPT, FakeDolly
 from tests.fakes import FakeLM
 from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
 from tests.test_cost_model import trace_of
-from ui.acceptance import acceptance, by_position, wilson
-from ui.caches import BLOCK, caches, picture, rolled_back, saved
-from ui.details import TABS, detail, details
-from ui.figure import robust_limit
-from ui.how import how, paper
-from ui.steps import steps, yields
-from ui.table import Table
-from ui.timings import timings
+from ui.plots.figure import robust_limit
+from ui.plots.table import Table
+from ui.tabs.acceptance import acceptance, by_position, wilson
+from ui.tabs.cache import BLOCK, caches, picture, rolled_back, saved
+from ui.tabs.how import how, paper
+from ui.tabs.registry import TABS, detail, details
+from ui.tabs.steps import steps, yields
+from ui.tabs.timings import timings
 
 PLOT = "document.querySelector('[data-plot=%s] .plot')"
 FORMULAS = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *PLAIN[:4]]

@@ -11,8 +11,8 @@ from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN
 from ui.header import Status, header_fields
+from ui.run.turn import Turn
 from ui.session import Session
-from ui.turn import Turn
 
 REQUEST = Request("Say something", max_new_tokens=12)
 

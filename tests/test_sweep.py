@@ -6,8 +6,8 @@ from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN, status_says
-from ui.sweep import LENGTHS, REPEATS, Sweep
-from ui.turn import Turn
+from ui.run.turn import Turn
+from ui.tabs.lengths import LENGTHS, REPEATS, Sweep
 
 
 def swept(dolly, **request):

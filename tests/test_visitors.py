@@ -22,8 +22,8 @@ from tests.served import (
     wait_for_end,
 )
 from ui.page import build
+from ui.run.turn import Turn
 from ui.session import Session
-from ui.turn import Turn
 
 CANCELLED = "[data-testid=pane-autoregressive][data-end=cancelled]"
 

@@ -13,10 +13,10 @@ import gradio as gr
 from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
 from pipeline.request import Request
-from ui.loader import Loader
+from ui.run.loader import Loader
+from ui.run.stream import Stream
+from ui.run.turn import Turn
 from ui.session import run_failed
-from ui.stream import Stream
-from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly, Run, Update

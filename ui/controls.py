@@ -14,8 +14,8 @@ from pipeline.models.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
 from pipeline.runtime.kv_cache import KVPrecision
 from ui import link
-from ui.live import QUIET, encode
-from ui.loader import Loader
+from ui.component import QUIET, encode
+from ui.run.loader import Loader
 
 _MODES = [
     ("race: both at once", "race"),

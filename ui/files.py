@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from pipeline.trace.record import Trace
-from ui.steps import steps_table
+from ui.tabs.steps import steps_table
 
 
 class Files:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.request import Request
-from ui.live import fields
-from ui.loader import Loader
+from ui.component import fields
+from ui.run.loader import Loader
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly

@@ -13,16 +13,16 @@ import gradio as gr
 
 from pipeline.errors import UserError
 from ui import api, link
+from ui.component import ASSETS, QUIET, fields, live, unseen
 from ui.controls import Controls
-from ui.details import Details
-from ui.figure import PLOTLY
 from ui.header import Status, header_fields, readiness
-from ui.live import ASSETS, QUIET, fields, live, unseen
-from ui.loader import Loader
-from ui.recorded import recorded
+from ui.plots.figure import PLOTLY
+from ui.run.loader import Loader
+from ui.run.recorded import recorded
+from ui.run.turn import Turn
 from ui.session import Session, View, replayed, run_failed
+from ui.tabs.registry import Details
 from ui.theme import THEME
-from ui.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -58,13 +58,13 @@ def build(
         title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
         state = gr.State(Session(), delete_callback=Session.close)
-        board, log = unseen("board"), unseen("log")
-        live("header", "fields", header_fields(loader, readiness(loader)))
+        board, log = unseen("updates"), unseen("lines")
+        live("header", "view/fields", header_fields(loader, readiness(loader)))
         controls = Controls(loader, max_new_tokens)
-        notice = live("notice", "fields", fields())
+        notice = live("notice", "view/fields", fields())
         first = replayed(recorded(), "Recorded")
-        live("verdict", "fields", fields(**(first.verdict or {})))
-        live("lanes", ("lanes", "lanes.card", "lanes.replay"), first.lanes or "")
+        live("verdict", "view/fields", fields(**(first.verdict or {})))
+        live("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lanes or "")
         details = Details(first.details)
         with gr.Row(elem_id="exports"):
             upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
@@ -244,8 +244,8 @@ def serve(
             share=share,
             mcp_server=mcp,
             theme=THEME,
-            css_paths=sorted(ASSETS.glob("*.css")),
-            js=(ASSETS / "page.js").read_text(encoding="utf-8"),
+            css_paths=sorted(ASSETS.glob("*/*.css")),
+            js=(ASSETS / "page" / "page.js").read_text(encoding="utf-8"),
             allowed_paths=[str(PLOTLY)],
             max_file_size=_LARGEST_UPLOAD,
             ssr_mode=False,

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.trace.record import Trace
-from ui.board import Board
-from ui.details import SWEEP, TABS, detail, details
-from ui.figure import plain
+from ui.component import encode
 from ui.files import Files
 from ui.header import Status
-from ui.live import encode
-from ui.recorded import badge, read_trace
-from ui.stream import Stream
-from ui.sweep import Sweep
-from ui.transcript import Transcript
-from ui.turn import Turn
+from ui.plots.figure import plain
+from ui.run.recorded import badge, read_trace
+from ui.run.stream import Stream
+from ui.run.transcript import Transcript
+from ui.run.turn import Turn
+from ui.run.view_state import Board
+from ui.tabs.lengths import Sweep
+from ui.tabs.registry import SWEEP, TABS, detail, details
 from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO

@@ -1,4 +1,4 @@
-"""Gradio's theme, in the colours of `assets/page.css`. System fonts only: nothing is fetched."""
+"""Gradio's theme, in the colours of `page.css`. System fonts only: nothing is fetched."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.trace.cost_model import CostModel, measured
 from pipeline.trace.record import Lane, Trace
-from ui.acceptance import LENGTHS
+from ui.tabs.acceptance import LENGTHS
 
 _EVEN = 0.05  # speedups this close to 1 are no difference
 _BLAMED = {  # by `CostModel`'s fields

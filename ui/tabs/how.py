@@ -9,11 +9,11 @@ from pathlib import Path
 from pipeline.decoding.events import Candidates
 from pipeline.trace.cost_model import CostModel, measured
 from pipeline.trace.record import Lane, StepRecord, Trace
-from ui.acceptance import LENGTHS
-from ui.figure import Json
-from ui.table import Table
+from ui.plots.figure import Json
+from ui.plots.table import Table
+from ui.tabs.acceptance import LENGTHS
 
-_PAPER = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "paper.json"
+_PAPER = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
 _BEFORE = 60  # characters of the text before the example
 
 

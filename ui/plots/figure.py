@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
-from ui.table import Table
+from ui.plots.table import Table
 
 PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.trace.cost_model import CostModel, measured
 from pipeline.trace.record import Lane, Trace
-from ui.figure import Json, Plot, axes, look
-from ui.table import Table
+from ui.plots.figure import Json, Plot, axes, look
+from ui.plots.table import Table
 
 LENGTHS = range(MAX_DRAFT_LENGTH + 1)
 _Z = 1.96  # of a 95 % interval

@@ -8,16 +8,16 @@ from typing import Any
 import gradio as gr
 
 from pipeline.trace.record import Trace
-from ui.acceptance import acceptance
-from ui.caches import caches, picture, saved
-from ui.figure import PLOTLY, plain
-from ui.how import how, paper
-from ui.live import QUIET, encode, live
-from ui.steps import steps
-from ui.timings import timings
+from ui.component import QUIET, encode, live
+from ui.plots.figure import PLOTLY, plain
+from ui.tabs.acceptance import acceptance
+from ui.tabs.cache import caches, picture, saved
+from ui.tabs.how import how, paper
+from ui.tabs.steps import steps
+from ui.tabs.timings import timings
 
 _PLOTS = {"timings": timings, "steps": steps, "acceptance": acceptance, "cache": caches}
-_DRAWN = ("table", "plots")  # the scripts of a tab with plots
+_DRAWN = ("plots/table", "plots/plots")  # the scripts of a tab with plots
 _TITLES = {
     "timings": "Timings",
     "steps": "Steps",
@@ -26,7 +26,7 @@ _TITLES = {
     "how": "How it works",
 }
 TABS = tuple(_TITLES)  # of a run
-SWEEP = "lengths"  # the tab of `ui.sweep`
+SWEEP = "lengths"  # the tab of `ui.tabs.lengths`
 
 
 def detail(tab: str, trace: Trace, tables: bool = True) -> str:
@@ -56,19 +56,25 @@ class Details:
     def __init__(self, first: Mapping[str, str]) -> None:
         scripts: dict[str, tuple[str, ...]] = {
             **dict.fromkeys(_PLOTS, _DRAWN),
-            "cache": (*_DRAWN, "blocks"),
-            "how": ("table", "how"),
+            "cache": (*_DRAWN, "cache/blocks"),
+            "how": ("plots/table", "how/how"),
         }
         self._tabs: dict[str, gr.Tab] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab, title in _TITLES.items():
                 with gr.Tab(title, id=tab) as self._tabs[tab]:
-                    live(tab, scripts[tab], first.get(tab, ""), plotly=str(PLOTLY))
+                    live(
+                        tab,
+                        scripts[tab],
+                        first.get(tab, ""),
+                        folder=None if tab in ("cache", "how") else "tabs",
+                        plotly=str(PLOTLY),
+                    )
             with gr.Tab("Draft lengths", id=SWEEP):
                 self.measure = gr.Button("Measure every draft length", size="sm", elem_id="measure")
-                live(SWEEP, _DRAWN, plotly=str(PLOTLY))
+                live(SWEEP, _DRAWN, folder="tabs", plotly=str(PLOTLY))
             with gr.Tab("Trace & API", id="api"):
-                live("api", "api")
+                live("api", "api/api")
 
     def on_select(self, look_at: Callable[..., Any], session: gr.State, board: gr.HTML) -> None:
         """`look_at(session, tab)` tells what `board` is to hold, when a tab is chosen."""

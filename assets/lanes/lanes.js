@@ -1,7 +1,7 @@
 // Draws a run from its lines of JSON, as it is now or as it was at any moment of its model time.
 // Every text is set by textContent: what a user typed, a model wrote or a file held is never markup.
 //
-// lanes.card.js, why a token is what it is, and lanes.replay.js, stepping through, continue this
+// card.js, why a token is what it is, and replay.js, stepping through, continue this
 // script and share its names.
 const panes = element.querySelector(".panes");
 const source = element.querySelector(".source");

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import time_ns
 
-from ui.live import encode
+from ui.component import encode
 
 
 class Board:
     """Every view's latest value, as far as it is not what the view was made with.
 
     Gradio takes long over each output of an event, and the models wait for that; so the board is
-    one, and `board.js` tells each view what is new.
+    one, and `updates.js` tells each view what is new.
     """
 
     def __init__(self) -> None:

@@ -23,30 +23,37 @@ QUIET: dict[str, Any] = {
 }
 
 
-def live(name: str, script: str | Sequence[str], value: str = "", **props: Any) -> gr.HTML:
-    """`assets/NAME.html`, brought to life by a script of `assets/`.
+def live(
+    name: str,
+    script: str | Sequence[str],
+    value: str = "",
+    folder: str | None = None,
+    **props: Any,
+) -> gr.HTML:
+    """The component whose assets lie in `assets/NAME/`.
 
     A function and not a subclass: Gradio writes a `.pyi` beside the source of every subclass.
 
     Args:
-        name: of the markup; also the element's id.
-        script: of the behaviour; `fields` fills each `[data-field]` from an object. Several are
-            one script in several files.
+        name: of the component; also the element's id.
+        script: of the behaviour, a file of `assets/` without `.js`; `view/fields` fills each
+            `[data-field]` from an object. Several are one script in several files.
         value: what it shows at first. What it is to show later goes through an `unseen` one.
+        folder: of `assets/` where the markup `NAME.html` lies, if not in one of its own.
         props: constants for the script, read as `props.NAME`.
     """
     scripts = (script,) if isinstance(script, str) else script
-    markup = (ASSETS / f"{name}.html").read_text(encoding="utf-8")
+    markup = (ASSETS / (folder or name) / f"{name}.html").read_text(encoding="utf-8")
     return _html(name, markup, scripts, value, view=name, **props)
 
 
 def unseen(name: str) -> gr.HTML:
-    """An output of events; `assets/NAME.js` hands on to the views what it holds."""
-    return _html(name, "<i></i>", (name,), "", visible="hidden")
+    """An output of events; `assets/view/NAME.js` hands on to the views what it holds."""
+    return _html(name, "<i></i>", (f"view/{name}",), "", visible="hidden")
 
 
 def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: Any) -> gr.HTML:
-    files = (ASSETS / f"{script}.js" for script in ("view", *scripts))
+    files = (ASSETS / f"{script}.js" for script in ("view/view", *scripts))
     return gr.HTML(
         value,
         html_template=markup,

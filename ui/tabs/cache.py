@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.trace.record import SPECULATIVE, Lane, StepRecord, Trace
-from ui.figure import Json, Plot, axes, look, run_axis, shown_lane
-from ui.table import Table
+from ui.plots.figure import Json, Plot, axes, look, run_axis, shown_lane
+from ui.plots.table import Table
 
 BLOCK = 32  # tokens of a block; `pipeline.runtime.kv_cache.paged`'s, which loads OpenVINO
-_MEASURED = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "rounds.json"
+_MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "rounds.json"
 _KINDS = {  # by the request's `kv_cache`
     "paged": "in blocks of 32 tokens, found through a table. Rolling back is a smaller number: "
     "nothing is copied, and a block that is empty goes back to the pool.",

@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import accumulate, zip_longest
 
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
-from ui.figure import Json, Plot, axes, look, milliseconds
-from ui.table import Table
+from ui.plots.figure import Json, Plot, axes, look, milliseconds
+from ui.plots.table import Table
 
 PARTS = (  # of a lane's time: its name, its pattern
     ("prefill", "."),

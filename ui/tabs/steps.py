@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from pipeline.decoding.events import Origin
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
-from ui.figure import (
+from ui.plots.figure import (
     Json,
     Plot,
     axes,
@@ -17,8 +17,8 @@ from ui.figure import (
     run_axis,
     shown_lane,
 )
-from ui.table import Table
-from ui.timings import PARTS
+from ui.plots.table import Table
+from ui.tabs.timings import PARTS
 
 _TIMES = {f"{part}_s": (part, pattern) for part, pattern in PARTS if part != "prefill"}
 _YIELD = (  # what: its colour, its pattern, its edge; the first four were made, the others lost

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.decoding.events import Candidates, Drafted
 from pipeline.trace.record import StepRecord, Token, Trace
-from ui.live import encode
+from ui.component import encode
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Update

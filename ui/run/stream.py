@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from ui.turn import Turn
+from ui.run.turn import Turn
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Run, Update

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from pipeline.trace.record import Lane
-from ui.acceptance import LENGTHS as FIXED
-from ui.figure import Json, Plot, axes, look, milliseconds
-from ui.stream import Stream
-from ui.table import Table
-from ui.turn import Turn
+from ui.plots.figure import Json, Plot, axes, look, milliseconds
+from ui.plots.table import Table
+from ui.run.stream import Stream
+from ui.run.turn import Turn
+from ui.tabs.acceptance import LENGTHS as FIXED
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.trace.record import Trace
-from ui.live import ASSETS
+from ui.component import ASSETS
 
 _RECORDED = ASSETS / "recorded.json"
 _LARGEST = 4 * 2**20  # bytes; twice what the longest run takes

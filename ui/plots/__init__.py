@@ -1,0 +1,1 @@
+"""What all plots have in common: the figure and its table."""
