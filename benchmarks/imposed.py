@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
@@ -29,6 +28,7 @@ from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import ModelDrafter
 from pipeline.decoding.events import Event, Step
+from pipeline.decoding.lm import Output
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH
@@ -54,13 +54,13 @@ class CoinLM(WrappedLM):
         self._text, self._acceptance = text, acceptance
         self._coin = np.random.default_rng(seed)
 
-    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
-        logits = super().forward(tokens, rows, width)
-        if rows and len(self) < len(self._text):
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+        output = super().forward(tokens, logits_to_keep, pad_to)
+        if logits_to_keep and len(self) < len(self._text):
             token = self._text[len(self)]
             right = self._coin.random() < self._acceptance
-            logits[-1, token if right else token ^ 1] = np.inf
-        return logits
+            output.logits[-1, token if right else token ^ 1] = np.inf
+        return output
 
 
 def steps(events: Sequence[Event]) -> list[Step]:

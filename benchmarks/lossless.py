@@ -51,7 +51,7 @@ def _gap(dolly: Dolly, trace: Trace, place: int) -> float:
     """Between the two best logits of the target, after the tokens on which both lanes agree."""
     agreed = [token.id for token in trace.lanes["autoregressive"].tokens[:place]]
     target = dolly.models(trace.request["kv_cache"]).target
-    logits = target.sequence().forward([*trace.prompt_tokens, *agreed], rows=1)[0]
+    logits = target.sequence().forward([*trace.prompt_tokens, *agreed], logits_to_keep=1).logits[0]
     second, best = np.partition(logits, -2)[-2:]
     return float(best - second)
 

@@ -74,9 +74,9 @@ def greedy_texts(model: OVModel, tokenizer: Tokenizer, count: int) -> list[Text]
         for prompt in asked:
             ids = tokenizer.ask(*prompt)
             sequence = model.sequence(tokenizer.size)
-            answer = [int(sequence.forward(ids, rows=1).argmax())]
+            answer = [int(sequence.forward(ids, logits_to_keep=1).logits.argmax())]
             while len(answer) < count and answer[-1] not in tokenizer.end_ids:
-                answer.append(int(sequence.forward(answer[-1:], rows=1).argmax()))
+                answer.append(int(sequence.forward(answer[-1:], logits_to_keep=1).logits.argmax()))
             texts.append(Text(ids, answer))
     return texts
 
@@ -86,9 +86,9 @@ def distributions(model: OVModel, text: Text, vocab_size: int) -> NDArray[np.flo
     sequence = model.sequence(vocab_size)
     tokens = [*text.prompt, *text.answer[:-1]]
     first = len(text.prompt)
-    rows = [sequence.forward(tokens[:first], rows=1)]
+    rows = [sequence.forward(tokens[:first], logits_to_keep=1).logits]
     runs = (tokens[at : at + 4] for at in range(first, len(tokens), 4))
-    rows += [sequence.forward(run, rows=len(run)) for run in runs]
+    rows += [sequence.forward(run, logits_to_keep=len(run)).logits for run in runs]
     return probabilities(np.concatenate(rows), _OWN)
 
 

@@ -92,7 +92,7 @@ def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
 
 def filled(model: OVModel, context: int) -> OVCausalLM:
     sequence = model.sequence()
-    sequence.forward([_TOKEN] * context, rows=0)
+    sequence.forward([_TOKEN] * context, logits_to_keep=0)
     return sequence
 
 

@@ -19,15 +19,13 @@ from functools import partial
 from time import perf_counter
 from typing import Any, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks.report import Spread, save, table
 from benchmarks.wrapped import WrappedLM
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import ModelDrafter
 from pipeline.decoding.events import Drafted, Step
+from pipeline.decoding.lm import Output
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
@@ -76,9 +74,9 @@ def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[s
 
 def _refill(sequence: OVCausalLM, length: int) -> None:
     sequence.rollback(0)
-    sequence.forward([_TOKEN] * (length - 1), rows=0)
+    sequence.forward([_TOKEN] * (length - 1), logits_to_keep=0)
     # So that what follows is a step of the same width, not the first after a prompt.
-    sequence.forward([_TOKEN], rows=1, width=_K + 1)
+    sequence.forward([_TOKEN], logits_to_keep=1, pad_to=_K + 1)
 
 
 def answers(dolly: Dolly, **settings: object) -> list[Lane]:
@@ -98,11 +96,11 @@ class TimedLM(WrappedLM):
 
     seconds = 0.0
 
-    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
         start = perf_counter()
-        logits = super().forward(tokens, rows, width)
+        output = super().forward(tokens, logits_to_keep, pad_to)
         self.seconds += perf_counter() - start
-        return logits
+        return output
 
 
 def outside_share(dolly: Dolly, **settings: object) -> Spread:

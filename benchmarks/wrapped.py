@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pipeline.decoding.lm import Output
 from pipeline.runtime.model import OVCausalLM
 
 
@@ -24,8 +22,8 @@ class WrappedLM:
     def __len__(self) -> int:
         return len(self._model)
 
-    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
-        return self._model.forward(tokens, rows, width)
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+        return self._model.forward(tokens, logits_to_keep, pad_to)
 
     def rollback(self, length: int) -> None:
         self._model.rollback(length)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.decoding.lm import Output
+
 
 class FakeLM:
     """Logits depend on the last two tokens only, through a table drawn from a seed.
@@ -39,14 +41,14 @@ class FakeLM:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
         if tokens:
             self.widths.append(len(tokens))
         self.tokens += tokens
         self.most_held = max(self.most_held, len(self.tokens))
-        ends = range(len(self.tokens) - rows + 1, len(self.tokens) + 1)
+        ends = range(len(self.tokens) - logits_to_keep + 1, len(self.tokens) + 1)
         logits = [self.next_logits(self.tokens[:end]) for end in ends]
-        return np.array(logits, np.float32).reshape(rows, self.vocab_size)
+        return Output(np.array(logits, np.float32).reshape(logits_to_keep, self.vocab_size))
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= len(self.tokens):

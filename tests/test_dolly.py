@@ -135,8 +135,8 @@ def test_the_first_tokens_of_the_real_pair_follow_the_target():
 
 def next_probs(target, sequence):
     target.rollback(0)
-    target.forward(sequence[:-1], rows=0)
-    logits = target.forward(sequence[-1:], rows=1)
+    target.forward(sequence[:-1], logits_to_keep=0)
+    logits = target.forward(sequence[-1:], logits_to_keep=1).logits
     return probabilities(logits, SamplingParams(1.5, top_k=6))[0]
 
 

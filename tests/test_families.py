@@ -41,8 +41,8 @@ def family(request, tmp_path_factory):
 def test_cached_logits_are_those_of_the_checkpoint(family):
     _, model, expected = family
     sequence = model.sequence()
-    got = [sequence.forward(TEXT[:40], rows=1)]
-    got += [sequence.forward(TEXT[at : at + 4], rows=4) for at in range(40, 60, 4)]
+    got = [sequence.forward(TEXT[:40], logits_to_keep=1).logits]
+    got += [sequence.forward(TEXT[at : at + 4], logits_to_keep=4).logits for at in range(40, 60, 4)]
     difference = np.concatenate(got) - expected[39:]
     # INT8 weights against float32: 0.03 to 0.05. MPT through the paged transformation: 0.39.
     assert np.sqrt((difference**2).mean()) < 0.1 * expected.std()
@@ -53,10 +53,13 @@ def test_after_a_rollback_nothing_is_left_of_what_was(family):
     _, model, _ = family
     straight, back = model.sequence(), model.sequence()
     for sequence in (straight, back):
-        sequence.forward(TEXT[:40], rows=0)
-    back.forward([7, 8, 9, 10], rows=4)
+        sequence.forward(TEXT[:40], logits_to_keep=0)
+    back.forward([7, 8, 9, 10], logits_to_keep=4)
     back.rollback(40)
-    assert (back.forward(TEXT[40:44], rows=4) == straight.forward(TEXT[40:44], rows=4)).all()
+    assert (
+        back.forward(TEXT[40:44], logits_to_keep=4).logits
+        == straight.forward(TEXT[40:44], logits_to_keep=4).logits
+    ).all()
 
 
 def test_greedy_speculation_equals_autoregression(family, capsys):

@@ -30,8 +30,8 @@ def model(kind: KVCacheKind) -> OVModel:
     return OVModel(FOLDER, kind)
 
 
-def fresh(kind, tokens, rows):
-    return model(kind).sequence().forward(tokens, rows)
+def fresh(kind, tokens, logits_to_keep):
+    return model(kind).sequence().forward(tokens, logits_to_keep).logits
 
 
 def assert_close(got, expected, kind):
@@ -46,16 +46,16 @@ class CacheContract(RuleBasedStateMachine):
         self.sequence = model(self.kind).sequence()
         self.tokens: list[int] = []
 
-    @rule(tokens=st.lists(st.integers(0, 999), min_size=1, max_size=40), rows=st.integers(0, 9))
-    def append(self, tokens, rows):
+    @rule(tokens=st.lists(st.integers(0, 999), min_size=1, max_size=40), count=st.integers(0, 9))
+    def append(self, tokens, count):
         if len(self.tokens) + len(tokens) > LONGEST:
             return
-        rows = min(rows, len(tokens))
+        count = min(count, len(tokens))
         self.tokens += tokens
-        got = self.sequence.forward(tokens, rows)
-        assert got.shape == (rows, self.sequence.vocab_size)
-        if rows:
-            assert_close(got, fresh(self.kind, self.tokens, rows), self.kind)
+        got = self.sequence.forward(tokens, count).logits
+        assert got.shape == (count, self.sequence.vocab_size)
+        if count:
+            assert_close(got, fresh(self.kind, self.tokens, count), self.kind)
 
     @precondition(lambda self: self.tokens)
     @rule(share=st.floats(0, 1))
@@ -93,13 +93,17 @@ def test_paged_runs_of_every_width_give_the_same_bits():
     """What lossless rests on: logits do not depend on how many tokens are verified at once."""
     tokens = np.random.default_rng(0).integers(0, 999, 90).tolist()
     alone = model("paged").sequence()
-    alone.forward(tokens[:30], rows=0)
-    singles = np.concatenate([alone.forward([token], rows=1) for token in tokens[30:]])
+    alone.forward(tokens[:30], logits_to_keep=0)
+    singles = np.concatenate(
+        [alone.forward([token], logits_to_keep=1).logits for token in tokens[30:]]
+    )
     for width in range(2, 10):
         together = model("paged").sequence()
-        together.forward(tokens[:30], rows=0)
+        together.forward(tokens[:30], logits_to_keep=0)
         runs = [tokens[start : start + width] for start in range(30, 90, width)]
-        logits = np.concatenate([together.forward(run, rows=len(run)) for run in runs])
+        logits = np.concatenate(
+            [together.forward(run, logits_to_keep=len(run)).logits for run in runs]
+        )
         assert (logits == singles).all()
 
 
@@ -108,8 +112,8 @@ def test_a_paged_run_padded_to_a_width_gives_the_same_bits():
     one, padded = model("paged").sequence(), model("paged").sequence()
     for start in range(0, 60, 3):
         run = tokens[start : start + 3]
-        plain = one.forward(run, rows=3)
-        assert (padded.forward(run, rows=3, width=9) == plain).all()
+        plain = one.forward(run, logits_to_keep=3).logits
+        assert (padded.forward(run, logits_to_keep=3, pad_to=9).logits == plain).all()
     assert len(padded) == 60
 
 
@@ -122,11 +126,11 @@ def test_a_shared_beginning_is_read_once_and_stays_as_it_is(precision):
     for prompt in ([*beginning, 5, 6, 7], [*beginning, 8], [*beginning, 5, 6, 7]):
         first, second = lm.sequence(prompt=prompt), lm.sequence(prompt=prompt)
         assert len(first) == len(second) == 40
-        second.forward([900, 901, 902], rows=0)
-        got = first.forward(prompt[40:], rows=1)
+        second.forward([900, 901, 902], logits_to_keep=0)
+        got = first.forward(prompt[40:], logits_to_keep=1).logits
         assert_close(got, fresh("paged", prompt, 1), "paged")
         first.rollback(20)  # into what is shared, and another way
-        first.forward(list(range(300, 330)), rows=0)
+        first.forward(list(range(300, 330)), logits_to_keep=0)
 
 
 @pytest.mark.parametrize("prompt", [[], [1, 2], [1, 2, 3], [1, 9, 3, 4]])
@@ -140,9 +144,9 @@ def test_only_prompts_that_go_on_from_the_shared_beginning_start_there(prompt):
 def test_blocks_are_given_back_by_sequences_that_are_dropped():
     lm = OVModel(FOLDER)
     for _ in range(30):
-        lm.sequence().forward(list(range(200)), rows=0)  # seven blocks
+        lm.sequence().forward(list(range(200)), logits_to_keep=0)  # seven blocks
     longest = lm.sequence()
-    longest.forward(list(range(800)), rows=0)
+    longest.forward(list(range(800)), logits_to_keep=0)
     assert lm.pool_bytes <= 64 / 25 * longest.kv_bytes
 
 
@@ -150,28 +154,28 @@ def test_blocks_are_given_back_by_sequences_that_are_dropped():
 def test_a_pool_that_grows_takes_every_sequence_along(precision):
     lm = OVModel(FOLDER, kv_precision=precision)
     old = lm.sequence()
-    old.forward(list(range(50)), rows=0)
-    lm.sequence().forward(list(range(700)), rows=0)
-    got = old.forward([50], rows=1)
+    old.forward(list(range(50)), logits_to_keep=0)
+    lm.sequence().forward(list(range(700)), logits_to_keep=0)
+    got = old.forward([50], logits_to_keep=1).logits
     assert_close(got, fresh("paged", list(range(51)), 1), "paged")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_sequences_of_one_model_do_not_meet(kind):
     one, other = model(kind).sequence(), model(kind).sequence()
-    expected = one.forward([5, 6, 7], rows=1)
+    expected = one.forward([5, 6, 7], logits_to_keep=1).logits
     one.rollback(0)
-    one.forward([5, 6], rows=0)
-    other.forward([100, 200, 300, 400], rows=0)
-    assert_close(one.forward([7], rows=1), expected, kind)
+    one.forward([5, 6], logits_to_keep=0)
+    other.forward([100, 200, 300, 400], logits_to_keep=0)
+    assert_close(one.forward([7], logits_to_keep=1).logits, expected, kind)
 
 
 def test_paged_blocks_come_and_go_with_the_sequence():
     sequence = model("paged").sequence()
     assert sequence.kv_bytes == 0
-    sequence.forward(list(range(33)), rows=0)  # padded to 64, in a block of no sequence
+    sequence.forward(list(range(33)), logits_to_keep=0)  # padded to 64, in a block of no sequence
     two = sequence.kv_bytes
-    sequence.forward(list(range(300)), rows=0)
+    sequence.forward(list(range(300)), logits_to_keep=0)
     assert sequence.kv_bytes == two // 2 * 11
     sequence.rollback(32)
     assert sequence.kv_bytes == two // 2
@@ -183,9 +187,9 @@ def test_paged_blocks_come_and_go_with_the_sequence():
 def test_the_effective_precision_is_reported_and_sets_the_bytes(precision, size):
     lm = OVModel(FOLDER, "paged", precision)
     sequence = lm.sequence()
-    sequence.forward([1] * 32, rows=0)
+    sequence.forward([1] * 32, logits_to_keep=0)
     whole = OVModel(FOLDER, "paged", "f32").sequence()
-    whole.forward([1] * 32, rows=0)
+    whole.forward([1] * 32, logits_to_keep=0)
     assert lm.kv_precision == precision
     assert sequence.kv_bytes == whole.kv_bytes * size // 4
 
@@ -195,7 +199,7 @@ def test_a_quantised_cache_is_smaller(kind):
     sizes = []
     for precision in ("f16", "u8", "u4"):
         sequence = OVModel(FOLDER, kind, precision).sequence()
-        sequence.forward([1] * 32, rows=0)
+        sequence.forward([1] * 32, logits_to_keep=0)
         sizes.append(sequence.kv_bytes)
     assert sizes[1] < 0.7 * sizes[0]
     assert sizes[2] < 0.7 * sizes[1]
@@ -204,9 +208,9 @@ def test_a_quantised_cache_is_smaller(kind):
 def test_masked_slots_stay_and_trimmed_ones_go():
     masked, trimmed = model("stateful-masked").sequence(), model("stateful").sequence()
     for sequence in (masked, trimmed):
-        sequence.forward(list(range(10)), rows=0)
+        sequence.forward(list(range(10)), logits_to_keep=0)
         sequence.rollback(4)
-        sequence.forward([1, 2], rows=0)
+        sequence.forward([1, 2], logits_to_keep=0)
     assert masked.kv_bytes == 2 * trimmed.kv_bytes  # 12 slots against 6
 
 

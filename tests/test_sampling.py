@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipeline.decoding.sampling import SamplingParams, choose, draw, probabilities
+from pipeline.decoding.sampling import SamplingParams, probabilities, sample, sample_token
 
 LOGITS = arrays(np.float32, (2, 9), elements=st.floats(-20, 20, width=32))
 
@@ -67,18 +67,18 @@ def test_drawing_from_a_one_hot_needs_no_random_number():
         def random(self, *_args, **_kwargs):
             pytest.fail("drew a number")
 
-    assert draw(np.array([0, 1, 0], np.float32), NoNumbers(np.random.PCG64(0))) == 1
+    assert sample(np.array([0, 1, 0], np.float32), NoNumbers(np.random.PCG64(0))) == 1
 
 
 def test_a_token_without_probability_is_never_drawn():
     rng = np.random.default_rng(0)
     probs = np.array([0, 0.5, 0, 0.5, 0], np.float32)
-    assert {draw(probs, rng) for _ in range(500)} == {1, 3}
+    assert {sample(probs, rng) for _ in range(500)} == {1, 3}
 
 
 @given(logits=st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=20), seed=st.integers(0))
 @pytest.mark.parametrize("temperature", [0, 0.7])
 def test_a_choice_is_a_draw_from_the_probabilities(logits, seed, temperature):
     row, params = np.array([logits], np.float32), SamplingParams(temperature, top_p=0.9)
-    drawn = draw(probabilities(row, params)[0], np.random.default_rng(seed))
-    assert choose(row, params, np.random.default_rng(seed)) == drawn
+    drawn = sample(probabilities(row, params)[0], np.random.default_rng(seed))
+    assert sample_token(row, params, np.random.default_rng(seed)) == drawn

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.decoding.events import Origin
-from pipeline.decoding.sampling import draw
+from pipeline.decoding.sampling import sample
 from pipeline.decoding.verification import verify
 from tests.chi_square import assert_follows
 
@@ -36,7 +36,7 @@ def test_the_first_token_follows_the_target(seed, target_spread, draft_spread):
     rng = np.random.default_rng(seed)
     tokens = []
     for _ in range(4000):
-        proposal = draw(drafted_from[0], rng)
+        proposal = sample(drafted_from[0], rng)
         verdict = verify(target, drafted_from, [proposal], rng)
         tokens.append(proposal if verdict.accepted else verdict.token)
     assert_tokens_follow(tokens, target[0])
@@ -59,7 +59,7 @@ def test_accepting_is_as_likely_as_the_distributions_overlap():
     rng = np.random.default_rng(0)
     both = np.stack([target, target])
     accepted = sum(
-        verify(both, drafted[None], [draw(drafted, rng)], rng).accepted for _ in range(20_000)
+        verify(both, drafted[None], [sample(drafted, rng)], rng).accepted for _ in range(20_000)
     )
     assert accepted / 20_000 == pytest.approx(np.minimum(target, drafted).sum(), abs=0.015)
 

@@ -101,7 +101,7 @@ def test_a_checkpoint_from_the_hub_is_converted_and_runs(store, hub, checkpoint)
     assert {"fetching", "exporting layers", "saving"} <= stages
     lm = OVModel(store.folder(model))
     assert lm.weights == "INT8"
-    assert lm.sequence().forward([1, 2, 3], rows=1).shape == (1, 320)
+    assert lm.sequence().forward([1, 2, 3], logits_to_keep=1).logits.shape == (1, 320)
     assert contents(store.folder(model))["tokenizer.json"] == contents(checkpoint)["tokenizer.json"]
 
 

@@ -98,7 +98,7 @@ def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
 def test_the_recipe_ends_in_two_models_that_run(made: Command) -> None:
     for role in ("target", "draft"):
         model = OVModel(made.work / "int8" / role)
-        logits = model.sequence().forward([1, 2, 3], rows=2)
+        logits = model.sequence().forward([1, 2, 3], logits_to_keep=2).logits
         assert logits.shape == (2, TINY.vocab_size)
         assert (made.work / "int8" / role / "tokenizer.json").is_file()
 

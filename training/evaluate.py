@@ -67,10 +67,12 @@ def encode(tokenizer: Tokenizer, records: Iterable[Record], longest: int) -> lis
 def response_logits(model: OVModel, scored: Scored) -> NDArray[np.float32]:
     """The logits that predict each token of the reference response, float32[response, vocab]."""
     sequence = model.sequence()
-    sequence.forward(scored.prompt[:-1], rows=0)
+    sequence.forward(scored.prompt[:-1], logits_to_keep=0)
     fed = [scored.prompt[-1], *scored.response[:-1]]
     pieces = [fed[at : at + 32] for at in range(0, len(fed), 32)]
-    return np.concatenate([sequence.forward(piece, rows=len(piece)) for piece in pieces])
+    return np.concatenate(
+        [sequence.forward(piece, logits_to_keep=len(piece)).logits for piece in pieces]
+    )
 
 
 def bits(logits: NDArray[np.float32], tokens: Sequence[int]) -> float:

@@ -15,7 +15,7 @@ from time import perf_counter
 import numpy as np
 
 from pipeline.decoding.draft_length import DraftLength
-from pipeline.decoding.drafters import CausalLM, Drafter
+from pipeline.decoding.drafters import Drafter
 from pipeline.decoding.events import (
     Candidates,
     Drafted,
@@ -26,7 +26,14 @@ from pipeline.decoding.events import (
     Prefill,
     Step,
 )
-from pipeline.decoding.sampling import Logits, SamplingParams, choose, likeliest, probabilities
+from pipeline.decoding.lm import CausalLM
+from pipeline.decoding.sampling import (
+    Logits,
+    SamplingParams,
+    likeliest,
+    probabilities,
+    sample_token,
+)
 from pipeline.decoding.verification import Draft, Verdict, verify
 
 
@@ -53,15 +60,15 @@ class Autoregressive:
         rng = np.random.default_rng(params.seed)
         try:
             start = perf_counter()
-            target.forward(sequence[len(target) : -1], rows=0)
+            target.forward(sequence[len(target) : -1], logits_to_keep=0)
             yield Prefill(len(prompt), perf_counter() - start)
 
             reason = FinishReason.LENGTH
             for index in range(max_new_tokens):
                 start = perf_counter()
-                logits = target.forward(sequence[len(target) :], rows=1)
+                logits = target.forward(sequence[len(target) :], logits_to_keep=1).logits
                 verified = perf_counter()
-                token = choose(logits, params, rng)
+                token = sample_token(logits, params, rng)
                 sequence.append(token)
                 end = perf_counter()
                 yield Step(
@@ -114,7 +121,7 @@ class Speculative:
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
         try:
             start = perf_counter()
-            target.forward(sequence[len(target) : -1], rows=0)
+            target.forward(sequence[len(target) : -1], logits_to_keep=0)
             drafter.prefill(sequence[len(drafter) : -1])
             yield Prefill(len(prompt), perf_counter() - start)
 
@@ -134,7 +141,7 @@ class Speculative:
                 # Verify: one target run, a row of logits after each drafted token and before.
                 start = perf_counter()
                 unseen = [*sequence[len(target) :], *draft.tokens]
-                logits = target.forward(unseen, len(draft) + 1, width)
+                logits = target.forward(unseen, len(draft) + 1, width).logits
                 verified = perf_counter()
 
                 # Accept, then resample or take the bonus token.
@@ -142,7 +149,7 @@ class Speculative:
                     target_probs = probabilities(logits, params)
                     verdict = verify(target_probs, draft.probs, draft.tokens, rng)
                 else:
-                    verdict = Verdict(0, choose(logits, params, rng), Origin.TARGET)
+                    verdict = Verdict(0, sample_token(logits, params, rng), Origin.TARGET)
                 tokens = (*draft.tokens[: verdict.accepted], verdict.token)
                 origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
                 for place, token in enumerate(tokens, start=1):

@@ -10,36 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decoding.costs import Costs
-from pipeline.decoding.sampling import SamplingParams, draw, probabilities
+from pipeline.decoding.lm import CausalLM
+from pipeline.decoding.sampling import SamplingParams, probabilities, sample
 from pipeline.decoding.verification import Draft
 
 DrafterKind = Literal["model", "lookup", "hybrid"]
 GoOn = Callable[[float], bool]  # asked after each token, with the confidence in it
-
-
-class CausalLM(Protocol):
-    """One sequence of one model."""
-
-    vocab_size: int
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes that its cache holds."""
-        ...
-
-    def __len__(self) -> int:
-        """Tokens in its cache."""
-        ...
-
-    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
-        """Appends `tokens`; returns the logits float32[rows, vocab] after the last `rows`.
-        `width`: tokens to pad the run to, where that is cheap.
-        """
-        ...
-
-    def rollback(self, length: int) -> None:
-        """Forgets all past `length`; raises ValueError if that is more than is cached."""
-        ...
 
 
 class Drafter(Protocol):
@@ -92,7 +68,7 @@ class ModelDrafter:
         return len(self._model)
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        self._model.forward(tokens, rows=0)
+        self._model.forward(tokens, logits_to_keep=0)
 
     def propose(
         self,
@@ -108,14 +84,14 @@ class ModelDrafter:
         probs = np.zeros((k, self._vocab_size), np.float32) if params.temperature else None
         pending = tokens[len(self._model) :]
         while len(drafted) < k:
-            common = self._model.forward(pending, rows=1)[:, : self._vocab_size]
+            common = self._model.forward(pending, logits_to_keep=1).logits[:, : self._vocab_size]
             if probs is None:
                 drafted.append(int(common.argmax()))
                 logits.append(common[0])
             else:
                 row = probs[len(drafted)]
                 row[: common.shape[1]] = probabilities(common, params)[0]
-                drafted.append(draw(row, rng))
+                drafted.append(sample(row, rng))
             if drafted[-1] in self._end_ids or (go_on and not go_on(_confidence(common[0]))):
                 break
             pending = drafted[-1:]

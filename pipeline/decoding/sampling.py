@@ -1,4 +1,4 @@
-"""Logits to probabilities, and one draw. NumPy only; the generator is always the caller's."""
+"""From logits to probabilities to a token. NumPy only; the generator is always the caller's."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
     return tuple(found)
 
 
-def choose(logits: Logits, params: SamplingParams, rng: np.random.Generator) -> int:
-    """A token after float32[1, vocab], drawn from `probabilities`; greedy needs none of them."""
+def sample_token(logits: Logits, params: SamplingParams, rng: np.random.Generator) -> int:
+    """A token after float32[1, vocab], sampled from `probabilities`; greedy needs none of them."""
     if params.temperature == 0:
         return int(logits.argmax())
-    return draw(probabilities(logits, params)[0], rng)
+    return sample(probabilities(logits, params)[0], rng)
 
 
-def draw(probs: Probs, rng: np.random.Generator) -> int:
+def sample(probs: Probs, rng: np.random.Generator) -> int:
     """One token id from float[vocab] weights, which need not sum to exactly 1.
 
     Inverse transform on the running sum of the tokens that are possible. The sum is float64, so
-    that rounding cannot carry the draw past the end. A certain token needs no random number.
+    that rounding cannot carry the sample past the end. A certain token needs no random number.
     """
     possible = np.flatnonzero(probs > 0)  # of booleans it is several times faster
     if len(possible) == 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.decoding.events import Origin
-from pipeline.decoding.sampling import Logits, Probs, draw
+from pipeline.decoding.sampling import Logits, Probs, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ def verify(
         origin = Origin.RESAMPLED
         draft_row = None if draft_probs is None else draft_probs[accepted]
         remaining = _residual(target_probs[accepted], draft_row, draft_tokens[accepted])
-        token = draw(remaining, rng)
+        token = sample(remaining, rng)
     else:
         origin = Origin.BONUS if accepted else Origin.TARGET
-        token = draw(target_probs[accepted], rng)
+        token = sample(target_probs[accepted], rng)
     return Verdict(
         accepted,
         token,
@@ -118,7 +118,7 @@ def _passes(chance: float, uniform: float | None) -> bool:
 def _residual(target_row: Probs, draft_row: Probs | None, rejected: int) -> Probs:
     """What the target wants beyond what the draft already gave: (target - draft), positive part.
 
-    `draw` normalises it. It is empty only if rounding made the two rows equal, where rejecting
+    `sample` normalises it. It is empty only if rounding made the two rows equal, where rejecting
     had probability zero; the target's own row is then right.
     """
     if draft_row is None:

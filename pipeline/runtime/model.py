@@ -19,6 +19,7 @@ import openvino as ov
 import openvino.opset13 as ops
 from numpy.typing import NDArray
 
+from pipeline.decoding.lm import Output
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache import Inputs, KVCache, KVCacheKind, KVPrecision, kv_type, paged
 from pipeline.runtime.kv_cache.paged import (
@@ -138,7 +139,7 @@ class OVModel:
             return
         request = self._compiled.create_infer_request()
         cache = PagedKVCache(request, self._pool, self._lossless)
-        OVCausalLM(self, request, cache, self.vocab_size).forward(tokens, rows=0)
+        OVCausalLM(self, request, cache, self.vocab_size).forward(tokens, logits_to_keep=0)
         self._shared = tuple(tokens), cache
 
     def sequence(self, vocab_size: int | None = None, prompt: Sequence[int] = ()) -> OVCausalLM:
@@ -212,21 +213,21 @@ class OVCausalLM:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def forward(self, tokens: Sequence[int], rows: int, width: int = 0) -> NDArray[np.float32]:
-        """Appends `tokens`; returns the logits after each of the last `rows` of them.
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+        """Appends `tokens`; returns the logits after each of the last `logits_to_keep`.
 
-        A decoding run is padded to `width` tokens, where the cache can: one of another width than
+        A decoding run is padded to `pad_to` tokens, where the cache can: one of another width than
         the last makes the plugin prepare every node anew.
 
         Only these rows reach the vocabulary's matrix product. No tokens, no run.
 
         Returns:
-            float32[rows, vocab], the caller's to keep.
+            logits float32[logits_to_keep, vocab], the caller's to keep.
         """
-        while len(tokens) > max(self._model.piece, rows):
+        while len(tokens) > max(self._model.piece, logits_to_keep):
             self._run(tokens[: self._model.piece], 0, 0)
             tokens = tokens[self._model.piece :]
-        return self._run(tokens, rows, width)
+        return Output(self._run(tokens, logits_to_keep, pad_to))
 
     def rollback(self, length: int) -> None:
         self._cache.rollback(length)
@@ -237,27 +238,28 @@ class OVCausalLM:
         """
         length = len(self)
         start = perf_counter()
-        self.forward([0] * count, rows=min(count, MOST_DECODED))
+        self.forward([0] * count, logits_to_keep=min(count, MOST_DECODED))
         took = perf_counter() - start
         self.rollback(length)
         return took
 
-    def _run(self, tokens: Sequence[int], rows: int, width: int) -> NDArray[np.float32]:
+    def _run(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int) -> NDArray[np.float32]:
         if not tokens:
             return np.empty((0, self.vocab_size), np.float32)
         with self._model.lock:
-            inputs = self._cache.append(tokens, width)
+            inputs = self._cache.append(tokens, pad_to)
             end = inputs["input_ids"].size
-            wanted = min(max(rows, width), end) if rows else 0  # as many in every run of a width
+            # As many in every run of a width.
+            wanted = min(max(logits_to_keep, pad_to), end) if logits_to_keep else 0
             self._bind(inputs)
             self._bind({_ROWS: _last_rows(end, wanted)})
             self._request.start_async()
             self._request.wait()
             self._model.runs += 1
-        if not rows:
+        if not logits_to_keep:
             return np.empty((0, self.vocab_size), np.float32)
         logits: NDArray[np.float32] = self._logits.data.reshape(wanted, -1)
-        return logits[wanted - rows :, : self.vocab_size].copy()
+        return logits[wanted - logits_to_keep :, : self.vocab_size].copy()
 
     def _bind(self, inputs: Inputs) -> None:
         """Makes each array the request's tensor, in place, if it is not that already. Not every

@@ -1,0 +1,52 @@
+"""What decoding needs of a language model; not how a model computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Output(NamedTuple):
+    """The result of one forward pass.
+
+    Attributes:
+        logits: float32[logits_to_keep, vocab], after each of the last tokens fed in.
+        hidden: float32[len(tokens), layers * width], the hidden states of the layers that the
+            sequence was made for, after every token fed in, layers side by side. None if it was
+            made for none.
+    """
+
+    logits: NDArray[np.float32]
+    hidden: NDArray[np.float32] | None = None
+
+
+class CausalLM(Protocol):
+    """One sequence of one model, with a KV cache of its own."""
+
+    vocab_size: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes that its cache holds."""
+        ...
+
+    def __len__(self) -> int:
+        """Tokens in its cache."""
+        ...
+
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+        """Appends `tokens` and runs the model over them; without tokens, nothing runs.
+
+        Args:
+            tokens: ids, int[n].
+            logits_to_keep: how many of the last tokens need logits, at most n.
+            pad_to: tokens to pad the forward pass to, where that is cheap. Padding is not cached.
+        """
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Drops all but the first `length` tokens; raises ValueError if fewer are cached."""
+        ...
