@@ -38,10 +38,7 @@ def milliseconds(
     """A token's, decoding only."""
     mode: Mode = "speculative" if length else "autoregressive"
     wanted = settings | ({"draft_length": length} if length else {})
-    run = dolly.start(Request(*prompt, **wanted), mode)
-    for _ in run:
-        pass
-    (lane,) = run.trace().lanes.values()
+    (lane,) = dolly.start(Request(*prompt, **wanted), mode).finish().lanes.values()
     return 1e3 * (lane.seconds_per_token or 0)
 
 

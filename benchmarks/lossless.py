@@ -37,10 +37,7 @@ class Mismatch:
 
 def compare(dolly: Dolly, request: Request) -> tuple[Trace, Mismatch | None]:
     """Answers `request` both ways."""
-    run = dolly.start(request)
-    for _ in run:
-        pass
-    trace = run.trace()
+    trace = dolly.start(request).finish()
     if trace.identical:
         return trace, None
     place = trace.agreeing_tokens or 0

@@ -20,11 +20,12 @@ from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from benchmarks.report import Spread, save, table
 from pipeline.decoding.race import Mode
-from pipeline.dolly import Dolly, Run
+from pipeline.dolly import Dolly
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.models.store import Store
 from pipeline.request import Request
+from pipeline.run import Run
 from pipeline.trace.record import Trace
 from ui.page import build, serve
 from ui.run import stream
@@ -124,10 +125,7 @@ def _busy(metrics: CDPSession) -> float:
 
 
 def _alone(dolly: Dolly) -> Trace:
-    run = dolly.start(_REQUEST)
-    for _ in run:
-        pass
-    return run.trace()
+    return dolly.start(_REQUEST).finish()
 
 
 def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:

@@ -199,10 +199,7 @@ def measure_races(
             target, draft, kv = kind
             for asked in KINDS.values():
                 request = Request(*asked[0], max_new_tokens=count, kv_precision=kv)
-                run = pairs[target, draft].start(request)
-                for _ in run:
-                    pass
-                samples[kind].append(run.trace())
+                samples[kind].append(pairs[target, draft].start(request).finish())
     rows = []
     for (target, draft, kv), traces in samples.items():
         lanes = {

@@ -84,10 +84,7 @@ def answers(dolly: Dolly, **settings: object) -> list[Lane]:
     lanes: list[Lane] = []
     for chip in dolly.pair.chips:
         request = Request(chip.instruction, chip.context, **settings)  # type: ignore[arg-type]
-        run = dolly.start(request)
-        for _ in run:
-            pass
-        lanes += run.trace().lanes.values()
+        lanes += dolly.start(request).finish().lanes.values()
     return lanes
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -16,32 +16,23 @@ from typing import Any, get_args
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
 from pipeline.decoding.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
-from pipeline.decoding.events import Event, Finish, FinishReason
-from pipeline.decoding.race import Mode, Schedule, one_by_one, race
+from pipeline.decoding.events import Event
+from pipeline.decoding.race import Mode, one_by_one, race
 from pipeline.environment import environment, memory_bytes
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.models.store import Store
 from pipeline.progress import in_bytes
 from pipeline.request import Request
+from pipeline.run import Run
 from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
 from pipeline.runtime.kv_cache.paged import CannotPageError
 from pipeline.runtime.model import OVModel, check_device, weight_bytes
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder, Token, Trace
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder
 
 _CANDIDATES = 5  # of each model at each place, in a trace
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What just happened in a lane. `tokens` are those that a step emitted, with their text."""
-
-    lane: str
-    event: Event
-    tokens: tuple[Token, ...]
-    time_s: float  # the lane's own clock
 
 
 class Dolly:
@@ -211,62 +202,6 @@ class Dolly:
             "request": asdict(request),
             "prompt_tokens": tuple(prompt),
         }
-
-
-class Run:
-    """One request being answered. Iterate it once; look at `trace()` whenever you like.
-
-    Args:
-        lanes: the decoders at work, by name.
-        recorders: one for each lane.
-        about: the fields of the trace that no lane changes.
-        schedule: whose turn it is.
-    """
-
-    def __init__(
-        self,
-        lanes: dict[str, Iterator[Event]],
-        recorders: dict[str, LaneRecorder],
-        about: dict[str, Any],
-        schedule: Schedule = race,
-    ) -> None:
-        self._lanes, self._recorders, self._about = lanes, recorders, about
-        self._schedule = schedule
-        self._cancelled = threading.Event()
-
-    def __iter__(self) -> Iterator[Update]:
-        """Runs the lanes. A lane left without an end, because the iteration was cancelled or
-        closed or because it failed, gets one in the trace.
-        """
-        racing = self._schedule(self._lanes)
-        reason = FinishReason.CANCELLED
-        try:
-            for name, event in racing:
-                recorder = self._recorders[name]
-                tokens = recorder.record(event)
-                yield Update(name, event, tokens, recorder.time_s)
-                if self._cancelled.is_set():
-                    break
-        except Exception:
-            reason = FinishReason.ERROR
-            raise
-        finally:
-            racing.close()
-            for recorder in self._recorders.values():
-                if not recorder.finished:
-                    recorder.record(Finish(reason))
-
-    def cancel(self) -> None:
-        """Ends the run after the event under way; from any thread."""
-        self._cancelled.set()
-
-    def trace(self) -> Trace:
-        """The record as it stands; from any thread."""
-        lanes = {name: recorder.lane() for name, recorder in self._recorders.items()}
-        pieces: dict[int, str] = {}
-        for recorder in self._recorders.values():
-            pieces |= recorder.pieces
-        return Trace(**self._about, lanes=lanes, pieces=pieces)
 
 
 @cache

@@ -11,11 +11,11 @@ from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import ModelDrafter
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.race import Mode, one_by_one, race
-from pipeline.dolly import Run
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import Chip, Model, Pair
 from pipeline.models.store import Store
 from pipeline.request import Request
+from pipeline.run import Run
 from pipeline.trace.record import LaneRecorder, Trace
 from tests.fakes import FakeLM
 from ui.run.loader import Loader

@@ -70,10 +70,7 @@ def test_the_worst_part_is_the_one_whose_ideal_gains_most(model, worst):
 
 
 def trace_of(lane_steps=None, **settings):
-    run = FakeDolly([f" w{i}" for i in range(12)]).start(Request("any", **settings))
-    for _ in run:
-        pass
-    trace = run.trace()
+    trace = FakeDolly([f" w{i}" for i in range(12)]).start(Request("any", **settings)).finish()
     for name, changes in (lane_steps or {}).items():
         lane = trace.lanes[name]
         steps = tuple(replace(step, **changes(step)) for step in lane.steps)

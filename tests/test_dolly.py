@@ -47,10 +47,7 @@ def dolly() -> Dolly:
 
 def answer(**wanted) -> Trace:
     mode = wanted.pop("mode", "race")
-    run = dolly().start(Request(**wanted), mode)
-    for _ in run:
-        pass
-    return run.trace()
+    return dolly().start(Request(**wanted), mode).finish()
 
 
 def test_lanes_run_one_after_the_other_say_what_they_say_in_a_race():
@@ -246,8 +243,7 @@ def test_after_a_damaged_model_a_whole_one_loads(tmp_path):
         Dolly(folder)
     path.unlink()  # not written over: OpenVINO may still map it
     path.write_bytes(whole)
-    for _ in Dolly(folder).start(Request("Why?", max_new_tokens=2)):
-        pass
+    Dolly(folder).start(Request("Why?", max_new_tokens=2)).finish()
 
 
 def break_file(path: Path, damage: str) -> None:
@@ -276,8 +272,7 @@ def test_the_precision_of_the_caches_is_the_requests():
 def test_where_memory_holds_one_kind_of_cache_a_run_loads_its_own_once(monkeypatch):
     pair = Dolly()
     monkeypatch.setattr("pipeline.dolly.memory_bytes", lambda: 4 * pair._needed)
-    for _ in pair.start(Request("Why?", max_new_tokens=2, kv_cache="stateful")):
-        pass
+    pair.start(Request("Why?", max_new_tokens=2, kv_cache="stateful")).finish()
     loaded = pair.models("stateful")
     assert pair.about["kv_cache"] == "paged"  # to say what is there loads nothing
     pair.start(Request("Why?", max_new_tokens=2, kv_cache="stateful"))

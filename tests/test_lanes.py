@@ -43,10 +43,7 @@ STRANGE = (
 
 def ran(texts=PLAIN, **settings):
     """A finished trace of the fake."""
-    run = FakeDolly(texts).start(Request("Say something", **settings))
-    for _ in run:
-        pass
-    return run.trace()
+    return FakeDolly(texts).start(Request("Say something", **settings)).finish()
 
 
 @cache

@@ -133,10 +133,7 @@ def answer(dolly: Dolly, record: Record, **options: Any) -> Trace | None:
     room = dolly.context_length - len(dolly.tokenizer.ask(request.instruction, request.context))
     if room < NEW_TOKENS:
         return None
-    run = dolly.start(request, "race")
-    for _ in run:
-        pass
-    return run.trace()
+    return dolly.start(request, "race").finish()
 
 
 def races(dolly: Dolly, records: Sequence[Record], name: str, **options: Any) -> list[Trace]:

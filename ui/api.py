@@ -13,13 +13,14 @@ import gradio as gr
 from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
 from pipeline.request import Request
+from pipeline.run import Run, Update
 from ui.run.loader import Loader
 from ui.run.stream import Stream
 from ui.run.turn import Turn
 from ui.session import run_failed
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly, Run, Update
+    from pipeline.dolly import Dolly
 
 CONCURRENCY_ID = "model"  # shared by all that runs the models: one at a time
 

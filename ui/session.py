@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
+from pipeline.run import Run
 from pipeline.trace.record import Trace
 from ui.component import encode
 from ui.files import Files
@@ -27,7 +28,7 @@ from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
-    from pipeline.dolly import Dolly, Run
+    from pipeline.dolly import Dolly
     from pipeline.request import Request
 
 _SLOW_PERIOD = 1.0  # seconds between two drawings of the plots

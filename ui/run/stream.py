@@ -6,12 +6,9 @@ import logging
 import threading
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
+from pipeline.run import Run, Update
 from ui.run.turn import Turn
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Run, Update
 
 PERIOD = 0.2  # seconds; every drawing takes time from the models (`benchmarks.page_tax`)
 

@@ -9,15 +9,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.decoding.events import Candidates, Drafted
+from pipeline.run import Update
 from pipeline.trace.record import StepRecord, Token, Trace
 from ui.component import encode
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Update
-
 
 _TAIL = 5  # updates: a second's, of which a browser may miss all but the last
 
