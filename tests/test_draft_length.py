@@ -31,9 +31,9 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
         while accepted < drafted and coins[made + accepted] < text[made + accepted]:
             accepted += 1
         step = Step(
-            0,
-            (0,) * (accepted + 1),
-            (Origin.TARGET,) * (accepted + 1),
+            index=0,
+            tokens=(0,) * (accepted + 1),
+            origins=(Origin.TARGET,) * (accepted + 1),
             draft_s=draft_s,
             verify_s=costs.verify[width - 1] + costs.switch * (before not in (0, width)),
             other_s=0.0,
@@ -127,7 +127,16 @@ def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
     for by_model in [False] * 60 + [True]:
         chooser.most(LONGEST)
         chooser.width(len(copied))
-        step = Step(0, (*copied, 1), (Origin.ACCEPTED,) * 5, 1e-6, 1.1, 0.0, copied, 4)
+        step = Step(
+            index=0,
+            tokens=(*copied, 1),
+            origins=(Origin.ACCEPTED,) * 5,
+            draft_s=1e-6,
+            verify_s=1.1,
+            other_s=0.0,
+            drafted=copied,
+            accepted=4,
+        )
         assert experience.draft == 0.1
         chooser.learn(step, by_model)
     assert experience.draft < 0.1
@@ -151,7 +160,10 @@ def test_the_end_of_the_budget_teaches_nothing():
     before = experience.by_place()
     assert chooser.most(0) == 0
     chooser.width(0)
-    chooser.learn(Step(0, (1,), (Origin.TARGET,), 0.0, 1.0, 0.0), by_model=False)
+    step = Step(
+        index=0, tokens=(1,), origins=(Origin.TARGET,), draft_s=0.0, verify_s=1.0, other_s=0.0
+    )
+    chooser.learn(step, by_model=False)
     assert experience.by_place() == before
 
 

@@ -8,12 +8,18 @@ from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Pref
 from pipeline.decoding.race import LEAD, one_by_one, race
 
 
+def step(index, seconds):
+    return Step(
+        index=index, tokens=(1,), origins=(Origin.TARGET,), draft_s=0, verify_s=seconds, other_s=0
+    )
+
+
 def lane(prefill, costs, log=None, name=""):
     try:
         yield Prefill(3, prefill)
         for index, cost in enumerate(costs):
             yield Drafted(index, (1,))
-            yield Step(index, (1,), (Origin.TARGET,), 0.0, cost, 0.0)
+            yield step(index, cost)
         yield Finish(FinishReason.LENGTH)
     finally:
         if log is not None:

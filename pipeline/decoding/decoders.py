@@ -25,6 +25,8 @@ from pipeline.decoding.events import (
     Origin,
     Prefill,
     Step,
+    Verification,
+    fields_of,
 )
 from pipeline.decoding.lm import CausalLM
 from pipeline.decoding.sampling import (
@@ -72,9 +74,9 @@ class Autoregressive:
                 sequence.append(token)
                 end = perf_counter()
                 yield Step(
-                    index,
-                    (token,),
-                    (Origin.TARGET,),
+                    index=index,
+                    tokens=(token,),
+                    origins=(Origin.TARGET,),
                     draft_s=0.0,
                     verify_s=verified - start,
                     other_s=end - verified,
@@ -149,7 +151,7 @@ class Speculative:
                     target_probs = probabilities(logits, params)
                     verdict = verify(target_probs, draft.probs, draft.tokens, rng)
                 else:
-                    verdict = Verdict(0, sample_token(logits, params, rng), Origin.TARGET)
+                    verdict = Verdict(token=sample_token(logits, params, rng), origin=Origin.TARGET)
                 tokens = (*draft.tokens[: verdict.accepted], verdict.token)
                 origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
                 for place, token in enumerate(tokens, start=1):
@@ -164,18 +166,14 @@ class Speculative:
                 drafter.rollback(min(len(drafter), len(sequence) - 1))
                 end = perf_counter()
                 step = Step(
-                    index,
-                    tokens,
-                    origins,
+                    index=index,
+                    tokens=tokens,
+                    origins=origins,
                     draft_s=draft_s,
                     verify_s=verified - start,
                     other_s=end - verified,
                     drafted=draft.tokens,
-                    accepted=verdict.accepted,
-                    draft_prob=verdict.draft_prob,
-                    target_prob=verdict.target_prob,
-                    accept_prob=verdict.accept_prob,
-                    uniform=verdict.uniform,
+                    **fields_of(Verification, verdict),
                     target_top=_likeliest(logits[: len(tokens)], params, self._candidates),
                     draft_top=_draft_likeliest(draft, self._candidates),
                     target_kv_len=len(target),

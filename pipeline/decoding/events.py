@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Any
 
 Candidates = tuple[tuple[int, float], ...]  # tokens with their probabilities, the likeliest first
 
@@ -40,41 +41,62 @@ class Drafted:
     tokens: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One target run and what it yielded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """How a draft was verified. The lists have one entry for each drafted token.
 
-    The lists over drafted tokens all have the length of `drafted`. Of those only the first
-    `tested` were tested: tokens after the first rejection never are. `uniform` holds the number
-    drawn where one was needed, that is where the accept probability was neither 0 nor 1.
+    Attributes:
+        accepted: tokens that passed; the first rejection ends the tests.
+        draft_prob, target_prob: what each model gave the token.
+        accept_prob: the chance that it passes.
+        uniform: the number drawn where one was needed, that is for a tested token whose accept
+            probability is neither 0 nor 1.
+    """
+
+    accepted: int = 0
+    draft_prob: tuple[float, ...] = ()
+    target_prob: tuple[float, ...] = ()
+    accept_prob: tuple[float, ...] = ()
+    uniform: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round(Verification):
+    """One forward pass of the target: its draft, what became of that, and what it cost.
 
     The likeliest tokens are of the distributions that were tested; greedy, of the models' own, at
     temperature 1. They are there if the decoder was asked for them.
     """
 
     index: int
-    tokens: tuple[int, ...]  # emitted, at least one
-    origins: tuple[Origin, ...]
     draft_s: float
     verify_s: float
     other_s: float
     drafted: tuple[int, ...] = ()
-    accepted: int = 0
-    draft_prob: tuple[float, ...] = ()
-    target_prob: tuple[float, ...] = ()
-    accept_prob: tuple[float, ...] = ()
-    uniform: tuple[float | None, ...] = ()
     target_top: tuple[Candidates, ...] = ()  # of each token emitted: the target's likeliest there
     draft_top: tuple[Candidates, ...] = ()  # of each token drafted: the draft model's
-    target_kv_len: int = 0  # tokens kept in the cache after this step's rollback
+    target_kv_len: int = 0  # tokens kept in the cache after this round's rollback
     draft_kv_len: int = 0
     target_kv_bytes: int = 0
     draft_kv_bytes: int = 0
 
     @property
     def seconds(self) -> float:
-        """The step's whole cost."""
+        """The round's whole cost."""
         return self.draft_s + self.verify_s + self.other_s
+
+    @property
+    def tested(self) -> int:
+        """Drafted tokens up to and with the first rejected one; those after it are not tested."""
+        return min(self.accepted + 1, len(self.drafted))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Round):
+    """A round, and the tokens that it emitted: at least one."""
+
+    tokens: tuple[int, ...]
+    origins: tuple[Origin, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +105,8 @@ class Finish:
 
 
 Event = Prefill | Drafted | Step | Finish
+
+
+def fields_of(kind: type[Round | Verification], one: Verification) -> dict[str, Any]:
+    """The fields of `kind` by name, of an instance of it or of a subclass."""
+    return {field.name: getattr(one, field.name) for field in fields(kind)}

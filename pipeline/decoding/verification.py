@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.decoding.events import Origin
+from pipeline.decoding.events import Origin, Verification
 from pipeline.decoding.sampling import Logits, Probs, sample
 
 
@@ -45,21 +45,12 @@ class Draft:
         return Draft(self.tokens[:count], probs, self.logits[:count])
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`accepted` drafted tokens stand, and `token` follows them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Verification):
+    """The first `accepted` drafted tokens stand, and `token` follows them."""
 
-    The lists have one entry for each drafted token. `uniform` is the number drawn where one was
-    needed: for a tested token whose accept probability is neither 0 nor 1.
-    """
-
-    accepted: int
     token: int
     origin: Origin
-    draft_prob: tuple[float, ...] = ()
-    target_prob: tuple[float, ...] = ()
-    accept_prob: tuple[float, ...] = ()
-    uniform: tuple[float | None, ...] = ()
 
 
 def verify(
@@ -101,13 +92,13 @@ def verify(
         origin = Origin.BONUS if accepted else Origin.TARGET
         token = sample(target_probs[accepted], rng)
     return Verdict(
-        accepted,
-        token,
-        origin,
-        tuple(draft_prob),
-        tuple(target_prob),
-        tuple(accept_prob),
-        tuple(uniform),
+        accepted=accepted,
+        token=token,
+        origin=origin,
+        draft_prob=tuple(draft_prob),
+        target_prob=tuple(target_prob),
+        accept_prob=tuple(accept_prob),
+        uniform=tuple(uniform),
     )
 
 

@@ -16,14 +16,15 @@ from operator import attrgetter
 from typing import Any
 
 from pipeline.decoding.events import (
-    Candidates,
     Drafted,
     Event,
     Finish,
     FinishReason,
     Origin,
     Prefill,
+    Round,
     Step,
+    fields_of,
 )
 from pipeline.errors import UserError
 from pipeline.request import MAX_DRAFT_LENGTH, Request
@@ -50,37 +51,11 @@ class Token:
     time_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One target run. The fields are `events.Step`'s, with `time_s`, the clock at its end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord(Round):
+    """A round; `time_s` is its lane's clock at its end."""
 
-    index: int
-    draft_s: float
-    verify_s: float
-    other_s: float
     time_s: float
-    drafted: tuple[int, ...]
-    accepted: int
-    draft_prob: tuple[float, ...]
-    target_prob: tuple[float, ...]
-    accept_prob: tuple[float, ...]
-    uniform: tuple[float | None, ...]
-    target_kv_len: int
-    draft_kv_len: int
-    target_kv_bytes: int
-    draft_kv_bytes: int
-    target_top: tuple[Candidates, ...] = ()
-    draft_top: tuple[Candidates, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """The step's whole cost."""
-        return self.draft_s + self.verify_s + self.other_s
-
-    @property
-    def tested(self) -> int:
-        """Drafts up to and with the first rejected one; those after it were never tested."""
-        return min(self.accepted + 1, len(self.drafted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +221,7 @@ class LaneRecorder:
                 self._prefill_s = self._time_s = seconds
             case Step():
                 self._time_s += event.seconds
-                self._steps.append(_step(event, self._time_s))
+                self._steps.append(StepRecord(**fields_of(Round, event), time_s=self._time_s))
                 for token in _named(event):
                     if token not in self.pieces:
                         self.pieces[token] = self._piece(token)
@@ -280,17 +255,10 @@ class LaneRecorder:
             yield Token(token, piece, origin, step.index, self._time_s)
 
 
-_STEP_FIELDS = tuple(known.name for known in fields(StepRecord) if known.name != "time_s")
-
-
 def _named(step: Step) -> Iterable[int]:
     """The token ids in a step."""
     told = chain(*step.target_top, *step.draft_top)
     return chain(step.tokens, step.drafted, (token for token, _ in told))
-
-
-def _step(step: Step, time_s: float) -> StepRecord:
-    return StepRecord(**{name: getattr(step, name) for name in _STEP_FIELDS}, time_s=time_s)
 
 
 _LONGEST = 1e6  # seconds; what is longer was not timed
