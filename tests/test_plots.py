@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -22,22 +23,19 @@ from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
 from tests.test_cost_model import trace_of
 from ui.plots.figure import robust_limit
 from ui.plots.table import Table
-from ui.tabs.acceptance import acceptance, by_position, wilson
-from ui.tabs.cache import BLOCK, caches, picture, rolled_back, saved
+from ui.tabs.acceptance import by_position, wilson
+from ui.tabs.cache import BLOCK, picture, rolled_back, saved
 from ui.tabs.how import how, paper
-from ui.tabs.registry import TABS, detail, details
-from ui.tabs.steps import steps, yields
-from ui.tabs.timings import timings
+from ui.tabs.registry import RUN_TABS, TABS, run_values
+from ui.tabs.steps import yields
+from ui.tabs.tab import RunTab
 
 PLOT = "document.querySelector('[data-plot=%s] .plot')"
 FORMULAS = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *PLAIN[:4]]
 
 
-def all_plots(trace):
-    found = {}
-    for tab in (timings, steps, acceptance, caches):
-        found |= tab(trace)
-    return found
+def figures(trace):
+    return {plot.name: plot.draw(trace) for tab in RUN_TABS.values() for plot in tab.plots}
 
 
 def alone(trace, name):
@@ -55,30 +53,42 @@ def test_each_of_the_six_is_a_figure_that_plotly_knows_whatever_the_run_came_to(
     trace = trace_of(temperature=0.7)
     begun = FakeDolly(PLAIN).start(Request("any")).trace()
     for each in (trace, trace_of(), begun, *(alone(trace, name) for name in trace.lanes)):
-        plots = all_plots(each)
+        plots = figures(each)
         assert list(plots) == [
             *("lanes", "race", "cost", "yield", "positions", "predicted"),
             "caches",
         ]
         for plot in plots.values():
-            assert plot.figure.layout.uirevision == each.created
+            assert plot.checked.layout.uirevision == each.created
             table = plot.table()
             assert all(len(row) == len(table.columns) for row in table.rows)
 
 
+def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
+    """Else it would fail in the browser, where `plots.js` looks for its element."""
+    trace, names = trace_of(), []
+    for tab in TABS:
+        places = re.findall(r'data-plot="(\w+)"', tab.markup)
+        assert places == [plot.name for plot in tab.plots]
+        if isinstance(tab, RunTab):
+            assert list(json.loads(tab.value(trace))["plots"]) == places
+        names += places
+    assert len(set(names)) == len(names)
+
+
 def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
     trace = trace_of(temperature=0.7)
-    assert details(Trace.from_json(trace.to_json())) == details(trace)
+    assert run_values(Trace.from_json(trace.to_json())) == run_values(trace)
     old = json.loads(trace.to_json())  # as one was before steps told the likeliest tokens
     del old["pieces"]
     for lane in old["lanes"].values():
         for step in lane["steps"]:
             del step["target_top"], step["draft_top"]
-    assert set(details(Trace.from_json(json.dumps(old)))) == set(TABS)
+    assert set(run_values(Trace.from_json(json.dumps(old)))) == set(RUN_TABS)
 
 
 def test_bars_differ_in_more_than_colour():
-    plots = all_plots(trace_of(temperature=0.7))
+    plots = figures(trace_of(temperature=0.7))
     for name in ("lanes", "cost", "yield", "caches"):
         shapes = [bar["marker"]["pattern"]["shape"] for bar in bars(plots[name]).values()]
         assert len(set(shapes)) == len(shapes) > 1
@@ -86,7 +96,7 @@ def test_bars_differ_in_more_than_colour():
 
 def test_the_lanes_bars_add_up_to_the_lanes_clocks():
     trace = trace_of()
-    parts = bars(timings(trace)["lanes"])
+    parts = bars(figures(trace)["lanes"])
     for place, lane in enumerate(trace.lanes.values()):
         whole = sum(bar["x"][place] for bar in parts.values())
         assert whole == pytest.approx(1000 * lane.steps[-1].time_s, abs=0.01)
@@ -94,7 +104,7 @@ def test_the_lanes_bars_add_up_to_the_lanes_clocks():
 
 def test_the_race_ends_at_each_lanes_last_token_and_clock():
     trace = trace_of()
-    for line, lane in zip(timings(trace)["race"].data, trace.lanes.values(), strict=True):
+    for line, lane in zip(figures(trace)["race"].data, trace.lanes.values(), strict=True):
         assert line["y"][0] == 0
         assert line["y"][-1] == len(lane.tokens)
         assert line["x"][-1] == pytest.approx(1000 * lane.steps[-1].time_s, abs=0.01)
@@ -104,7 +114,7 @@ def test_a_mark_is_what_the_steps_tokens_cost_one_by_one():
     trace = trace_of(
         {"autoregressive": lambda step: {"draft_s": 0.0, "verify_s": 0.010, "other_s": 0.0}}
     )
-    (marks,) = [d for d in steps(trace)["cost"].data if d["name"] == "break-even"]
+    (marks,) = [d for d in figures(trace)["cost"].data if d["name"] == "break-even"]
     lane = trace.speculative
     made = [sum(token.step == step.index for token in lane.tokens) for step in lane.steps]
     assert marks["y"] == pytest.approx([10.0 * count for count in made])
@@ -121,7 +131,7 @@ def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
             },
         }
     )
-    plot = steps(slow)["cost"]
+    plot = figures(slow)["cost"]
     low, high = plot.layout["yaxis"]["range"]
     assert low == 0
     assert 8.4 < high < 60
@@ -131,8 +141,8 @@ def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
     even = trace_of(
         {"speculative": lambda step: {"draft_s": 0.002, "verify_s": 0.006, "other_s": 0.0}}
     )
-    assert steps(even)["cost"].note == ""
-    assert "range" not in steps(even)["cost"].layout["yaxis"]
+    assert figures(even)["cost"].note == ""
+    assert "range" not in figures(even)["cost"].layout["yaxis"]
 
 
 def test_the_robust_limit_keeps_at_least_three_quarters():
@@ -210,7 +220,7 @@ def test_look_up_has_no_cache_to_show():
     trace = trace_of(drafter="lookup")
     assert any(step.draft_kv_len for step in trace.speculative.steps)  # it has read the text
     assert list(picture(trace)["models"]) == ["target"]
-    assert not [each["name"] for each in caches(trace)["caches"].data if "draft" in each["name"]]
+    assert not [each["name"] for each in figures(trace)["caches"].data if "draft" in each["name"]]
     assert list(picture(trace_of())["models"]) == ["target", "draft"]
 
 
@@ -253,8 +263,8 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
 
 def test_a_drawing_while_it_runs_has_no_tables():
     trace = trace_of()
-    for tab in TABS[:-1]:
-        plots = json.loads(detail(tab, trace, tables=False))["plots"]
+    for tab in RUN_TABS.values():
+        plots = json.loads(tab.value(trace, tables=False))["plots"]
         assert all("table" not in plot for plot in plots.values())
 
 

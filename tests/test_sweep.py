@@ -7,7 +7,7 @@ from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN, status_says
 from ui.run.turn import Turn
-from ui.tabs.lengths import LENGTHS, REPEATS, Sweep
+from ui.tabs.draft_lengths import LENGTHS, REPEATS, Sweep
 
 
 def swept(dolly, **request):
@@ -40,8 +40,8 @@ def test_every_length_answers_as_often_and_none_always_first():
 def test_the_plot_is_the_median_of_what_was_measured():
     dolly = FakeDolly(PLAIN)
     sweep = swept(dolly)
-    plot = sweep.plot
-    assert plot.figure  # known to Plotly
+    plot = sweep.figure
+    assert plot.checked  # known to Plotly
     drawn = {x: y for bars in plot.data for x, y in zip(bars["x"], bars["y"], strict=True)}
     assert set(drawn) == {"none", *map(str, LENGTHS[1:])}
     times = [
@@ -63,15 +63,15 @@ def test_stopped_it_says_how_far_it_came_and_starts_no_more():
         next(answers)
     answers.close()
     sweep.stop()
-    assert "1 of 30" in sweep.plot.note
+    assert "1 of 30" in sweep.figure.note
     last = dolly.started[-1].trace()
     assert [lane.finish for lane in last.lanes.values()] == [FinishReason.CANCELLED]
 
 
 def test_before_anything_is_known_there_is_a_figure_too():
     sweep = Sweep(FakeDolly(PLAIN), Request("Say something"), Turn())
-    assert sweep.plot.figure
-    assert sweep.plot.note == "Measuring: 0 of 30 answers."
+    assert sweep.figure.checked
+    assert sweep.figure.note == "Measuring: 0 of 30 answers."
 
 
 def test_a_failure_ends_it():

@@ -23,41 +23,45 @@ QUIET: dict[str, Any] = {
 }
 
 
-def live(
+def component(
     name: str,
-    script: str | Sequence[str],
+    scripts: str | Sequence[str],
     value: str = "",
-    folder: str | None = None,
+    markup: str | None = None,
     **props: Any,
 ) -> gr.HTML:
-    """The component whose assets lie in `assets/NAME/`.
+    """A component that shows its value, and later the values published under its name.
 
     A function and not a subclass: Gradio writes a `.pyi` beside the source of every subclass.
 
     Args:
-        name: of the component; also the element's id.
-        script: of the behaviour, a file of `assets/` without `.js`; `view/fields` fills each
-            `[data-field]` from an object. Several are one script in several files.
-        value: what it shows at first. What it is to show later goes through an `unseen` one.
-        folder: of `assets/` where the markup `NAME.html` lies, if not in one of its own.
+        name: of the view; also the element's id.
+        scripts: of the behaviour: files of `assets/`, without `.js`, joined to one script;
+            `view/fields` fills each `[data-field]` from an object.
+        value: what it shows at first. What it shows later goes through a `hidden` component.
+        markup: without values; None takes `assets/NAME/NAME.html`.
         props: constants for the script, read as `props.NAME`.
     """
-    scripts = (script,) if isinstance(script, str) else script
-    markup = (ASSETS / (folder or name) / f"{name}.html").read_text(encoding="utf-8")
+    scripts = (scripts,) if isinstance(scripts, str) else scripts
+    markup = asset(f"{name}/{name}.html") if markup is None else markup
     return _html(name, markup, scripts, value, view=name, **props)
 
 
-def unseen(name: str) -> gr.HTML:
-    """An output of events; `assets/view/NAME.js` hands on to the views what it holds."""
+def hidden(name: str) -> gr.HTML:
+    """An output of events; `assets/view/NAME.js` hands its value on to the views."""
     return _html(name, "<i></i>", (f"view/{name}",), "", visible="hidden")
 
 
+def asset(path: str) -> str:
+    """The text of a file of `assets/`."""
+    return (ASSETS / path).read_text(encoding="utf-8")
+
+
 def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: Any) -> gr.HTML:
-    files = (ASSETS / f"{script}.js" for script in ("view/view", *scripts))
     return gr.HTML(
         value,
         html_template=markup,
-        js_on_load="\n".join(file.read_text(encoding="utf-8") for file in files),
+        js_on_load="\n".join(asset(f"{script}.js") for script in ("view/view", *scripts)),
         apply_default_css=False,
         elem_id=name,
         **props,

@@ -13,7 +13,7 @@ import gradio as gr
 
 from pipeline.errors import UserError
 from ui import api, link
-from ui.component import ASSETS, QUIET, fields, live, unseen
+from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls
 from ui.header import Status, header_fields, readiness
 from ui.plots.figure import PLOTLY
@@ -21,7 +21,8 @@ from ui.run.loader import Loader
 from ui.run.recorded import recorded
 from ui.run.turn import Turn
 from ui.session import Session, View, replayed, run_failed
-from ui.tabs.registry import Details
+from ui.tabs import draft_lengths
+from ui.tabs.registry import RUN_TABS, TABS
 from ui.theme import THEME
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -58,14 +59,22 @@ def build(
         title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
         state = gr.State(Session(), delete_callback=Session.close)
-        board, log = unseen("updates"), unseen("lines")
-        live("header", "view/fields", header_fields(loader, readiness(loader)))
+        board, log = hidden("updates"), hidden("lines")
+        component("header", "view/fields", header_fields(loader, readiness(loader)))
         controls = Controls(loader, max_new_tokens)
-        notice = live("notice", "view/fields", fields())
+        notice = component("notice", "view/fields", fields())
         first = replayed(recorded(), "Recorded")
-        live("verdict", "view/fields", fields(**(first.verdict or {})))
-        live("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lanes or "")
-        details = Details(first.details)
+        component("verdict", "view/fields", fields(**(first.verdict or {})))
+        component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lanes or "")
+        chosen: dict[str, gr.Tab] = {}
+        with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
+            for tab in TABS:
+                with gr.Tab(tab.title, id=tab.name) as chosen[tab.name]:
+                    if tab is draft_lengths.TAB:
+                        measure = gr.Button(
+                            "Measure every draft length", size="sm", elem_id="measure"
+                        )
+                    tab.add(first.details.get(tab.name, ""))
         with gr.Row(elem_id="exports"):
             upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
             download = gr.DownloadButton(
@@ -169,7 +178,7 @@ def build(
                 show_progress_on=notice,
                 api_visibility="private",
             )
-            for button, work in ((controls.run, answer), (details.measure, measured))
+            for button, work in ((controls.run, answer), (measure, measured))
         ]
         stop = controls.stop.click(None, cancels=runs).then(
             stopped,
@@ -201,7 +210,14 @@ def build(
                 queue=False,
                 **QUIET,
             )
-        details.on_select(looked_at, state, board)
+        for name in RUN_TABS:
+            chosen[name].select(
+                partial(looked_at, tab=name),
+                inputs=[state],
+                outputs=[board],
+                queue=False,
+                **QUIET,
+            )
         page.load(
             loaded,
             inputs=[state],
@@ -245,7 +261,7 @@ def serve(
             mcp_server=mcp,
             theme=THEME,
             css_paths=sorted(ASSETS.glob("*/*.css")),
-            js=(ASSETS / "page" / "page.js").read_text(encoding="utf-8"),
+            js=asset("page/page.js"),
             allowed_paths=[str(PLOTLY)],
             max_file_size=_LARGEST_UPLOAD,
             ssr_mode=False,

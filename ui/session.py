@@ -16,14 +16,15 @@ from pipeline.trace.record import Trace
 from ui.component import encode
 from ui.files import Files
 from ui.header import Status
-from ui.plots.figure import plain
+from ui.plots.plot import plots_json
 from ui.run.recorded import badge, read_trace
 from ui.run.stream import Stream
 from ui.run.transcript import Transcript
 from ui.run.turn import Turn
 from ui.run.view_state import Board
-from ui.tabs.lengths import Sweep
-from ui.tabs.registry import SWEEP, TABS, detail, details
+from ui.tabs import draft_lengths
+from ui.tabs.draft_lengths import Sweep
+from ui.tabs.registry import RUN_TABS, run_values
 from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -47,7 +48,7 @@ class View:
 
 def finished(trace: Trace, lanes: str) -> View:
     """All that is shown of a run that has ended; `lanes` are the lines of its transcript."""
-    return View(lanes=lanes, verdict=verdict(trace), details=details(trace))
+    return View(lanes=lanes, verdict=verdict(trace), details=run_values(trace))
 
 
 def replayed(trace: Trace, word: str) -> View:
@@ -73,7 +74,7 @@ class Session:
         self.files: Files | None = None
         self._show: _Show | None = None
         self._sweep: Sweep | None = None  # the one under way
-        self._tab = TABS[0]
+        self._tab = next(iter(RUN_TABS))
 
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
@@ -201,7 +202,7 @@ class _Show:
         return View(
             lanes=self._transcript.tail,
             verdict=verdict(trace),
-            details={tab: detail(tab, trace, tables=False)},
+            details={tab: RUN_TABS[tab].value(trace, tables=False)},
             status=self._status("running", "Racing · 0 %"),
             notice="",
         )
@@ -219,7 +220,7 @@ class _Show:
             return View(
                 lanes=self._transcript.tail,
                 verdict=verdict(trace) if slow else None,
-                details={tab: detail(tab, trace, tables=False)} if slow else {},
+                details={tab: RUN_TABS[tab].value(trace, tables=False)} if slow else {},
                 status=self._progress(trace),
             )
 
@@ -228,7 +229,7 @@ class _Show:
         with self.lock:
             if self._last:
                 return View()
-            return View(details={tab: detail(tab, self._run.trace(), tables=False)})
+            return View(details={tab: RUN_TABS[tab].value(self._run.trace(), tables=False)})
 
     def end(self) -> View:
         """All of it, however often it is asked for."""
@@ -263,8 +264,8 @@ class _Show:
 
 
 def _lengths(sweep: Sweep) -> dict[str, str]:
-    plots = plain({"lengths": sweep.plot}, tables=sweep.ended)
-    return {SWEEP: encode({"plots": plots})}
+    tab = draft_lengths.TAB
+    return {tab.name: encode({"plots": plots_json(tab.plots, sweep, tables=sweep.ended)})}
 
 
 def run_failed(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """What all plots have in common: a figure, the same as a table, and how it looks.
 
 Figures are plain JSON while a run is under way, since to make a `go.Figure` takes a hundred times
-as long, and the models would wait for it. `Plot.figure` is one, checked by Plotly.
+as long, and the models would wait for it. `Figure.checked` is one.
 
 Colours are CSS variables: the page knows its theme, Python does not. Nothing is told by colour
 alone: bars have patterns, lines have dashes.
@@ -28,7 +28,7 @@ _FAR_OUT = 3.0  # interquartile ranges above the upper quartile: Tukey's word fo
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class Figure:
     """
     Attributes:
         data, layout: Plotly's.
@@ -42,23 +42,11 @@ class Plot:
     note: str = ""
 
     @property
-    def figure(self) -> Any:
-        """A `go.Figure`; raises ValueError where Plotly knows no such thing."""
+    def checked(self) -> Any:
+        """A `go.Figure`; raises ValueError where Plotly knows no such property."""
         import plotly.graph_objects as go  # slow, and not needed to show a plot
 
         return go.Figure(self.data, self.layout)
-
-
-def plain(plots: dict[str, Plot], tables: bool) -> Json:
-    """What `plots.js` reads. Without `tables` it is quick enough for a run under way."""
-    shown: Json = {}
-    for name, plot in plots.items():
-        shown[name] = {"data": plot.data, "layout": plot.layout, "note": plot.note}
-        if tables:
-            made = plot.table()
-            table = {"columns": made.columns, "rows": made.rows}
-            shown[name] |= {"table": table, "csv": made.csv()}
-    return shown
 
 
 def shown_lane(trace: Trace) -> tuple[str, Lane]:
@@ -122,7 +110,7 @@ def merged(one: Json, other: Json) -> Json:
     return result
 
 
-def look(colour: str, pattern: str, edge: str = "--card") -> Json:
+def bar_style(colour: str, pattern: str, edge: str = "--card") -> Json:
     """The marker of a bar: the names of two CSS variables and Plotly's name of a pattern."""
     return {
         "color": f"var({colour})",

@@ -8,16 +8,13 @@ from dataclasses import replace
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.trace.cost_model import CostModel, measured
 from pipeline.trace.record import Lane, Trace
-from ui.plots.figure import Json, Plot, axes, look
+from ui.plots.figure import Figure, Json, axes, bar_style
+from ui.plots.plot import Plot
 from ui.plots.table import Table
+from ui.tabs.tab import RunTab
 
 LENGTHS = range(MAX_DRAFT_LENGTH + 1)
 _Z = 1.96  # of a 95 % interval
-
-
-def acceptance(trace: Trace) -> dict[str, Plot]:
-    """The plots of this tab."""
-    return {"positions": _positions(trace), "predicted": _predicted(trace)}
 
 
 def by_position(lane: Lane) -> list[tuple[int, int]]:
@@ -40,7 +37,7 @@ def wilson(passed: int, tested: int) -> tuple[float, float]:
     return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
 
 
-def _positions(trace: Trace) -> Plot:
+def _positions(trace: Trace) -> Figure:
     counts = by_position(trace.speculative) if trace.speculative else []
     places = [str(place) for place in range(1, len(counts) + 1)]
     rates = [passed / tested for tested, passed in counts]
@@ -51,7 +48,7 @@ def _positions(trace: Trace) -> Plot:
             "x": places,
             "y": rates,
             "name": "accepted",
-            "marker": look("--accepted", "", "--accepted-edge"),
+            "marker": bar_style("--accepted", "", "--accepted-edge"),
             "error_y": {
                 "type": "data",
                 "array": [b - rate for (_, b), rate in zip(spans, rates, strict=True)],
@@ -96,17 +93,17 @@ def _positions(trace: Trace) -> Plot:
         return Table(columns, rows)
 
     note = "" if counts else "Nothing was drafted and tested in this run."
-    return Plot(data, layout, table, note)
+    return Figure(data, layout, table, note)
 
 
-def _predicted(trace: Trace) -> Plot:
+def _predicted(trace: Trace) -> Figure:
     """By the cost model, for every draft length; and what this run measured, at its own."""
     model, speedup = measured(trace), trace.speedup
     columns = ("K", "Expected tokens a run", "Cost in steps", "Predicted speedup", "Measured")
     layout = axes(trace.created, "draft length K", "times autoregression")
     if model is None or speedup is None:
         note = "The prediction takes both lanes, with drafts that were tested."
-        return Plot([], layout, lambda: Table(columns, []), note)
+        return Figure([], layout, lambda: Table(columns, []), note)
     lengths = [replace(model, length=length) for length in LENGTHS]
     data: list[Json] = [
         {
@@ -142,7 +139,7 @@ def _predicted(trace: Trace) -> Plot:
         rows = [_row(each, speedup if each.length == model.length else None) for each in lengths]
         return Table(columns, rows)
 
-    return Plot(data, layout, table, _note(model, trace))
+    return Figure(data, layout, table, _note(model, trace))
 
 
 def _row(model: CostModel, speedup: float | None) -> list[str]:
@@ -159,3 +156,25 @@ def _note(model: CostModel, trace: Trace) -> str:
         f"{drafted}{numbers} are this run’s own; v is taken as measured at K = {model.length} for "
         "every K. The model leaves out that acceptance may change with the position."
     )
+
+
+TAB = RunTab(
+    name="acceptance",
+    title="Acceptance",
+    plots=(
+        Plot(
+            name="positions",
+            heading="Acceptance by position in the draft",
+            sentence="Of the drafts that were tested there: those after a rejection never are. "
+            "Whiskers are 95 % intervals.",
+            draw=_positions,
+        ),
+        Plot(
+            name="predicted",
+            heading="Predicted and measured speedup",
+            sentence="What the cost model expects of each draft length, from this run’s own "
+            "acceptance and costs.",
+            draw=_predicted,
+        ),
+    ),
+)

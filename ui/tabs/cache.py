@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.trace.record import SPECULATIVE, Lane, StepRecord, Trace
-from ui.plots.figure import Json, Plot, axes, look, run_axis, shown_lane
+from ui.plots.figure import Figure, Json, axes, bar_style, run_axis, shown_lane
+from ui.plots.plot import Plot
 from ui.plots.table import Table
+from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
 BLOCK = 32  # tokens of a block; `pipeline.runtime.kv_cache.paged`'s, which loads OpenVINO
 _MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "rounds.json"
@@ -28,11 +30,6 @@ _KINDS = {  # by the request's `kv_cache`
 }
 
 _ROLLED = {"paged": "Blocks", "stateful": "Trimmed states", "stateful-masked": "Masked states"}
-
-
-def caches(trace: Trace) -> dict[str, Plot]:
-    """The plots of this tab."""
-    return {"caches": _caches(trace)}
 
 
 def picture(trace: Trace) -> Json:
@@ -83,7 +80,7 @@ def saved() -> Json | None:
     }
 
 
-_LOOKS = {  # of a model: colour, pattern of its bars, dash of its line
+_STYLES = {  # of a model: colour, pattern of its bars, dash of its line
     "target": ("--verify-time", "", "solid"),
     "draft": ("--draft-time", "/", "dash"),
 }
@@ -133,7 +130,7 @@ def _drafted_by_model(trace: Trace, step: StepRecord) -> bool:
     return bool(step.drafted) and not copied
 
 
-def _caches(trace: Trace) -> Plot:
+def _caches(trace: Trace) -> Figure:
     """Bytes above, what was rolled back below."""
     name, lane = shown_lane(trace)
     runs = [step.index + 1 for step in lane.steps]
@@ -144,7 +141,7 @@ def _caches(trace: Trace) -> Plot:
         tokens = [length(step) for step in lane.steps]
         used = [-(-count // BLOCK) for count in tokens]
         rolled = rolled_back(trace, lane, model)
-        colour, pattern, dash = _LOOKS[model]
+        colour, pattern, dash = _STYLES[model]
         data += [
             {
                 "type": "scatter",
@@ -166,7 +163,7 @@ def _caches(trace: Trace) -> Plot:
                 "y": rolled,
                 "yaxis": "y2",
                 "name": f"rolled back, {model}",
-                "marker": look(colour, pattern),
+                "marker": bar_style(colour, pattern),
                 "hovertemplate": f"run %{{x}}<br>%{{y}} rolled back<extra>{model}</extra>",
             },
         ]
@@ -197,4 +194,25 @@ def _caches(trace: Trace) -> Plot:
     )
     note = "" if name == SPECULATIVE else "Nothing is rolled back in this lane."
     rows = [list(row) for row in zip(*series, strict=True)]
-    return Plot(data, layout, lambda: Table(tuple(columns), rows), note)
+    return Figure(data, layout, lambda: Table(tuple(columns), rows), note)
+
+
+def _details(trace: Trace) -> Json:
+    return {"picture": picture(trace), "saved": saved()}
+
+
+TAB = RunTab(
+    name="cache",
+    title="Cache",
+    plots=(
+        Plot(
+            name="caches",
+            heading="Bytes in use, and tokens rolled back",
+            sentence="Keys and values that each model keeps, after every target run.",
+            draw=_caches,
+        ),
+    ),
+    template="cache/cache.html",
+    scripts=(*PLOT_SCRIPTS, "cache/blocks"),
+    details=_details,
+)

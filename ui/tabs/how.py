@@ -12,6 +12,7 @@ from pipeline.trace.record import Lane, StepRecord, Trace
 from ui.plots.figure import Json
 from ui.plots.table import Table
 from ui.tabs.acceptance import LENGTHS
+from ui.tabs.tab import RunTab
 
 _PAPER = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
 _BEFORE = 60  # characters of the text before the example
@@ -178,3 +179,16 @@ def _probability(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def _details(trace: Trace) -> Json:
+    return how(trace) | {"paper": paper()}
+
+
+TAB = RunTab(
+    name="how",
+    title="How it works",
+    template="how/how.html",
+    scripts=("plots/table", "how/how"),
+    details=_details,
+)

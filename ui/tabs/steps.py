@@ -8,16 +8,18 @@ from collections import Counter, defaultdict
 from pipeline.decoding.events import Origin
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
 from ui.plots.figure import (
+    Figure,
     Json,
-    Plot,
     axes,
-    look,
+    bar_style,
     milliseconds,
     robust_limit,
     run_axis,
     shown_lane,
 )
+from ui.plots.plot import Plot
 from ui.plots.table import Table
+from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
 _TIMES = {f"{part}_s": (part, pattern) for part, pattern in PARTS if part != "prefill"}
@@ -32,11 +34,6 @@ _YIELD = (  # what: its colour, its pattern, its edge; the first four were made,
 _LOST = ("rejected", "unused")
 _MARKED = 14  # pixels of the widest mark
 _NAMED = 5  # cut values that a note names
-
-
-def steps(trace: Trace) -> dict[str, Plot]:
-    """The plots of this tab, of the speculative lane where there is one."""
-    return {"cost": _cost(trace), "yield": _yield(trace)}
 
 
 def yields(lane: Lane) -> list[dict[str, int]]:
@@ -55,7 +52,7 @@ def yields(lane: Lane) -> list[dict[str, int]]:
     return counts
 
 
-def _cost(trace: Trace) -> Plot:
+def _cost(trace: Trace) -> Figure:
     """Its parts, stacked; and what its tokens take where they are made one by one."""
     name, lane = shown_lane(trace)
     runs = [step.index + 1 for step in lane.steps]
@@ -65,7 +62,7 @@ def _cost(trace: Trace) -> Plot:
             "x": runs,
             "y": [milliseconds(getattr(step, field)) for step in lane.steps],
             "name": part,
-            "marker": look(f"--{part}-time", pattern),
+            "marker": bar_style(f"--{part}-time", pattern),
             "hovertemplate": f"run %{{x}}<br>{part} %{{y:.2f}} ms<extra>{name}</extra>",
         }
         for field, (part, pattern) in _TIMES.items()
@@ -85,7 +82,7 @@ def _cost(trace: Trace) -> Plot:
             layout["yaxis"]["range"] = [0, limit]
             data.append(_arrows(cut, limit, len(runs)))
             notes.append(_cut_note(cut, limit))
-    return Plot(data, layout, lambda: steps_table(trace), " ".join(notes))
+    return Figure(data, layout, lambda: steps_table(trace), " ".join(notes))
 
 
 def _break_even(trace: Trace, lane: Lane) -> list[float]:
@@ -153,7 +150,7 @@ def _cut_note(cut: dict[int, float], limit: float) -> str:
     return f"Cut off at {limit:.0f} ms, so that the others can be read: {', '.join(named)}."
 
 
-def _yield(trace: Trace) -> Plot:
+def _yield(trace: Trace) -> Figure:
     """Tokens made, above; drafts that came to nothing, below."""
     _, lane = shown_lane(trace)
     counts = yields(lane)
@@ -165,7 +162,7 @@ def _yield(trace: Trace) -> Plot:
             "y": [(-1 if what in _LOST else 1) * count[what] for count in counts],
             "customdata": [count[what] for count in counts],
             "name": what,
-            "marker": look(colour, pattern, edge),
+            "marker": bar_style(colour, pattern, edge),
             "hovertemplate": f"run %{{x}}<br>%{{customdata}} {what}<extra></extra>",
         }
         for what, colour, pattern, edge in _YIELD
@@ -197,7 +194,7 @@ def _yield(trace: Trace) -> Plot:
         ]
         return Table(("Run", *(name.capitalize() for name in names)), rows)
 
-    return Plot(data, layout, table)
+    return Figure(data, layout, table)
 
 
 def steps_table(trace: Trace) -> Table:
@@ -230,3 +227,24 @@ def steps_table(trace: Trace) -> Table:
                 ]
             )
     return Table(columns, rows)
+
+
+TAB = RunTab(  # of the speculative lane, where there is one
+    name="steps",
+    title="Steps",
+    plots=(
+        Plot(
+            name="cost",
+            heading="What each target run cost",
+            sentence="Model time by part. The mark is what the run’s tokens take one by one: a bar "
+            "that stays below its mark has won.",
+            draw=_cost,
+        ),
+        Plot(
+            name="yield",
+            heading="What each target run yielded",
+            sentence="Above the line, the tokens it made; below it, drafts that came to nothing.",
+            draw=_yield,
+        ),
+    ),
+)

@@ -7,8 +7,10 @@ from collections import Counter
 from itertools import accumulate, zip_longest
 
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
-from ui.plots.figure import Json, Plot, axes, look, milliseconds
+from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
+from ui.plots.plot import Plot
 from ui.plots.table import Table
+from ui.tabs.tab import RunTab
 
 PARTS = (  # of a lane's time: its name, its pattern
     ("prefill", "."),
@@ -16,18 +18,13 @@ PARTS = (  # of a lane's time: its name, its pattern
     ("verify", ""),
     ("other", "x"),
 )
-_LOOKS = {
+_STYLES = {
     AUTOREGRESSIVE: {"color": "var(--mute)", "width": 2, "dash": "dash", "shape": "hv"},
     SPECULATIVE: {"color": "var(--brand)", "width": 2.5, "shape": "hv"},
 }
 
 
-def timings(trace: Trace) -> dict[str, Plot]:
-    """The plots of this tab."""
-    return {"lanes": _lanes(trace), "race": _race(trace)}
-
-
-def _lanes(trace: Trace) -> Plot:
+def _lanes(trace: Trace) -> Figure:
     """Model time of each lane, by what it was spent on."""
     times = {name: _milliseconds(lane) for name, lane in trace.lanes.items()}
     totals = {name: sum(parts.values()) for name, parts in times.items()}
@@ -38,7 +35,7 @@ def _lanes(trace: Trace) -> Plot:
             "y": list(times),
             "name": part,
             "orientation": "h",
-            "marker": look(f"--{part}-time", pattern),
+            "marker": bar_style(f"--{part}-time", pattern),
             "hovertemplate": f"{part} %{{x:.1f}} ms<extra>%{{y}}</extra>",
         }
         for part, pattern in PARTS
@@ -85,10 +82,10 @@ def _lanes(trace: Trace) -> Plot:
         parts = (f"{name.capitalize()} ms" for name in names)
         return Table(("Lane", *parts, "In all ms", "Tokens", "Target runs", "ms a token"), rows)
 
-    return Plot(data, layout, table)
+    return Figure(data, layout, table)
 
 
-def _race(trace: Trace) -> Plot:
+def _race(trace: Trace) -> Figure:
     """Tokens made, over each lane's own clock."""
     series = {name: _progress(lane) for name, lane in trace.lanes.items()}
     data: list[Json] = [
@@ -98,7 +95,7 @@ def _race(trace: Trace) -> Plot:
             "y": count,
             "name": name,
             "mode": "lines",
-            "line": _LOOKS[name],
+            "line": _STYLES[name],
             "hovertemplate": f"%{{y}} tokens<br>%{{x:.1f}} ms<extra>{name}</extra>",
         }
         for name, (clock, count) in series.items()
@@ -119,7 +116,7 @@ def _race(trace: Trace) -> Plot:
         "tokens",
         xaxis={"rangemode": "tozero"},
     )
-    return Plot(data, layout, table)
+    return Figure(data, layout, table)
 
 
 def _progress(lane: Lane) -> tuple[list[float], list[int]]:
@@ -144,3 +141,25 @@ def _milliseconds(lane: Lane) -> dict[str, float]:
 def _per_token(lane: Lane) -> str:
     each = lane.seconds_per_token
     return "" if each is None else f"{milliseconds(each):.2f}"
+
+
+TAB = RunTab(
+    name="timings",
+    title="Timings",
+    plots=(
+        Plot(
+            name="lanes",
+            heading="Where the time went",
+            sentence="Model time of each lane. Prefill reads the prompt; the draft model proposes, "
+            "the target verifies.",
+            draw=_lanes,
+        ),
+        Plot(
+            name="race",
+            heading="The race",
+            sentence="Tokens made, over each lane’s own clock. A speculative run makes several at "
+            "once.",
+            draw=_race,
+        ),
+    ),
+)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from pipeline.trace.record import Lane
-from ui.plots.figure import Json, Plot, axes, look, milliseconds
+from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
+from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.stream import Stream
 from ui.run.turn import Turn
 from ui.tabs.acceptance import LENGTHS as FIXED
+from ui.tabs.tab import Tab
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -83,7 +85,7 @@ class Sweep:
         return self.answers == REPEATS * len(LENGTHS)
 
     @property
-    def plot(self) -> Plot:
+    def figure(self) -> Figure:
         """Milliseconds a token by draft length, of what has been measured so far."""
         times = self._times()
         middle = {length: statistics.median(taken) for length, taken in times.items()}
@@ -114,9 +116,9 @@ class Sweep:
                 (
                     "fastest",
                     [] if best is None else [best],
-                    look("--accepted", "/", "--accepted-edge"),
+                    bar_style("--accepted", "/", "--accepted-edge"),
                 ),
-                ("the others", others, look("--soft", "", "--mute")),
+                ("the others", others, bar_style("--soft", "", "--mute")),
             )
         ]
         layout = axes(
@@ -131,7 +133,7 @@ class Sweep:
             across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": middle[0]}
             line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
             layout["shapes"] = [across | {"y1": middle[0], "line": line}]
-        return Plot(data, layout, self._table, self._note(middle))
+        return Figure(data, layout, self._table, self._note(middle))
 
     def _times(self) -> dict[Length, list[float]]:
         """Milliseconds a token of each answer."""
@@ -183,3 +185,22 @@ def _name(length: Length) -> str:
 
 def _said(length: Length) -> str:
     return f"K = {length}" if length else "none, so autoregression"
+
+
+def _figure(sweep: Sweep) -> Figure:
+    return sweep.figure
+
+
+TAB = Tab(
+    name="lengths",
+    title="Draft lengths",
+    plots=(
+        Plot(
+            name="lengths",
+            heading="Milliseconds a token by draft length",
+            sentence="Answers what the form asks with every draft length, three times each, on the "
+            "machine that serves this page. The dashed line is autoregression.",
+            draw=_figure,
+        ),
+    ),
+)

@@ -1,0 +1,50 @@
+"""A plot on the page: what it is called, what it shows, and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Generic, TypeVar
+
+from ui.component import asset
+from ui.plots.figure import Figure, Json
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True, slots=True)
+class Plot(Generic[Subject]):
+    """
+    Attributes:
+        name: tells it from every other plot of the page; files saved of it are named by it.
+        heading: above it; also the title of a saved picture.
+        sentence: below the heading: what it shows, and how to read it.
+        draw: makes its figure of a subject: a trace, or the result of an experiment.
+    """
+
+    name: str
+    heading: str
+    sentence: str
+    draw: Callable[[Subject], Figure]
+
+    @property
+    def markup(self) -> str:
+        """The element that `plots.js` draws into."""
+        texts = {"heading": escape(self.heading), "sentence": escape(self.sentence)}
+        return asset("plots/plot.html").format(name=self.name, **texts)
+
+
+def plots_json(plots: Iterable[Plot[Subject]], subject: Subject, tables: bool = True) -> Json:
+    """The figures of `subject`, as `plots.js` reads them. Without `tables` it is fast enough for
+    every update of a run.
+    """
+    shown: Json = {}
+    for plot in plots:
+        figure = plot.draw(subject)
+        shown[plot.name] = {"data": figure.data, "layout": figure.layout, "note": figure.note}
+        if tables:
+            table = figure.table()
+            cells = {"columns": table.columns, "rows": table.rows}
+            shown[plot.name] |= {"table": cells, "csv": table.csv()}
+    return shown
