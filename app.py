@@ -17,6 +17,7 @@ from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from pipeline.dolly import Dolly
+    from ui.run.loader import Loader
 
 _PATIENCE = 2.0  # seconds that a run under way has to end in when the server is stopped
 _FAREWELL = 0.5  # and its visitor's browser, to hear of it
@@ -49,12 +50,26 @@ def _serve(choice: Choice, args: argparse.Namespace) -> None:
     page = build(loader, turn, args.max_new_tokens, args.queue_size)
     try:
         serve(page, args.host, args.port, args.share, args.mcp)
-        loader.dolly()
+        _report_failure(loader)
         threading.Event().wait()
     finally:
         turn.close(_PATIENCE)
         threading.Event().wait(_FAREWELL)
         page.close(verbose=False)
+
+
+def _report_failure(loader: Loader) -> None:
+    """Waits for the pair. If it cannot be loaded, the page stays open: it offers another.
+
+    Raises:
+        UserError: it cannot be loaded, and visitors may not load another.
+    """
+    try:
+        loader.dolly()
+    except UserError as error:
+        if loader.fixed:
+            raise
+        print(error, "Or load another pair on the page.", file=sys.stderr)
 
 
 def _load(choice: Choice) -> Dolly:
@@ -81,7 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         "--fixed-pair",
         action="store_true",
         default=_switch("FIXED_PAIR"),
-        help="visitors may not load another pair, which takes disk, memory and time",
+        help="visitors may not load another pair, which takes disk, memory and time; "
+        "the server exits with status 2 if this one cannot be loaded",
     )
     parser.add_argument(
         "--host",

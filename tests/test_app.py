@@ -71,10 +71,10 @@ def test_a_bad_pair_is_one_line_and_status_2(pair):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_damaged_pair_is_one_line_and_status_2(tmp_path):
+def test_where_visitors_may_not_choose_a_damaged_pair_is_one_line_and_status_2(tmp_path):
     for part in ("target", "draft"):
         (tmp_path / part).mkdir()
-    done = python("app.py", "--pair", str(tmp_path))
+    done = python("app.py", "--fixed-pair", "--pair", str(tmp_path))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 

@@ -220,6 +220,10 @@ def test_an_unknown_pair_is_one_line_that_names_those_there_are(name):
         find_pair(name)
 
 
+def test_a_folder_called_as_a_pair_of_the_registry_hides_it_from_no_menu():
+    assert find_pair(EMBEDDED).name == "dolly-mini (own)"
+
+
 @pytest.mark.parametrize("role", ["target", "draft"])
 @pytest.mark.parametrize(
     "file", ["openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.json"]

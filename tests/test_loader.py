@@ -86,6 +86,42 @@ def test_a_first_pair_that_cannot_be_loaded_says_why():
         broken.dolly()
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UserError("model", "x", "choose another"), "model: “x” — choose another."),
+        (RuntimeError("b\nc"), "pair: “dolly-v2-3b” — could not be loaded (RuntimeError b c"),
+    ],
+)
+def test_where_the_first_pair_cannot_be_loaded_the_embedded_one_is_offered(error, line):
+    def load(choice):
+        if choice.pair == SECOND:
+            raise error
+        return choice.pair.name
+
+    shop = Shop()
+    shop.open.set()
+    broken = Loader(Choice(SECOND, shop), load)
+    with pytest.raises(UserError) as raised:
+        broken.dolly()
+    assert str(raised.value).startswith(line)
+    assert broken.offer == FIRST
+    [*broken.change(broken.offer)]
+    assert (broken.pair, broken.offer, broken.dolly()) == (FIRST, FIRST, "dolly-mini")
+    assert not broken.failure
+
+
+def test_a_pair_that_failed_takes_no_memory_from_the_next(monkeypatch):
+    monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: FIRST.memory_bytes)
+    shop = Shop()
+    shop.open.set()
+    broken = Loader(Choice(SECOND, shop), lambda choice: choice.pair.name)
+    with pytest.raises(UserError, match="choose --weights int4, or a smaller pair"):
+        broken.dolly()
+    [*broken.change(FIRST)]
+    assert broken.dolly() == "dolly-mini"
+
+
 def test_the_first_pair_can_be_chosen_again_as_it_was():
     shop = Shop()
     shop.open.set()

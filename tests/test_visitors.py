@@ -112,15 +112,19 @@ def test_a_waiting_visitor_who_stops_never_runs(browser, url, dolly):
 
 
 @pytest.mark.parametrize(
-    "error", [UserError("model", "x", "choose another"), RuntimeError("broke")]
+    ("error", "line"),
+    [
+        (UserError("model", "x", "choose another"), "model: “x” — choose another."),
+        (RuntimeError("bro\nke"), "pair: “fake” — could not be loaded (RuntimeError bro ke)"),
+    ],
 )
-def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error):
+def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error, line):
     loading = Future()
     loading.set_exception(error)
-    with served(loading) as url, opened(browser, url, status=str(error)) as page:
+    with served(loading) as url, opened(browser, url, status=line) as page:
         run(page, begins=False)
         notice = page.get_by_test_id("notice")
-        notice.filter(has_text=str(error)).wait_for()
+        notice.filter(has_text=line).wait_for()
         assert "\n" not in notice.inner_text()
         assert "Traceback" not in page.content()
         assert page.get_by_test_id("run").is_enabled()

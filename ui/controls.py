@@ -76,7 +76,8 @@ class Controls:
                 context = gr.Textbox(
                     show_label=False, label="Context", lines=4, max_lines=12, container=False
                 )
-            with gr.Accordion("Settings", open=False, elem_id="settings"):
+            self._settings = gr.Accordion("Settings", open=False, elem_id="settings")
+            with self._settings:
                 self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
         self.inputs = [self.fields[name] for name in ("mode", *_names())]
@@ -121,13 +122,17 @@ class Controls:
     @property
     def of_pair(self) -> list[Any]:
         """What changes when another pair is loaded."""
-        return [self.pair, *self._chips]
+        return [self._settings, self.pair, *self._chips]
 
     def about(self, loader: Loader) -> dict[Any, Any]:
-        """The updates that show the pair at work, and what is ready by now."""
+        """The updates that show the pair at work, and what is ready by now. Where there is none,
+        the settings open at the pair that is offered instead.
+        """
         chips = {button: _chip(loader.pair, i) for i, button in enumerate(self._chips)}
-        menu = gr.Dropdown(_pairs(loader), value=loader.pair.name, info=loader.pair.note)
-        return {self.pair: menu, **chips}
+        pair = loader.offer
+        menu = gr.Dropdown(_pairs(loader), value=pair.name, info=pair.note)
+        settings = gr.Accordion(open=True) if loader.failure else gr.skip()
+        return {self._settings: settings, self.pair: menu, **chips}
 
     def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
         """The updates that show `values`, by the names of `fields`."""
@@ -168,8 +173,10 @@ def _chip(pair: Pair, place: int) -> gr.Button:
 
 def _pairs(loader: Loader) -> list[tuple[str, str]]:
     """Those that can be chosen, with what is known of each."""
-    store = loader.choice.store
-    return [(f"{pair.title}: {state(pair, store)}", name) for name, pair in loader.pairs.items()]
+    states = {name: state(pair, loader.choice.store) for name, pair in loader.pairs.items()}
+    if loader.failure:
+        states[loader.pair.name] = "could not be loaded"
+    return [(f"{pair.title}: {states[name]}", name) for name, pair in loader.pairs.items()]
 
 
 def _settings(

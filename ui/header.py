@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.errors import UserError
 from pipeline.request import Request
 from ui.component import fields
 from ui.run.loader import Loader
@@ -30,7 +31,8 @@ class Status:
 def header_fields(loader: Loader, now: Status) -> str:
     """The fields of `header.html`, of the pair that runs, or else of the one that is served."""
     dolly = now.dolly or (loader.dolly() if loader.done and not loader.failure else None)
-    parts = [(now.dolly or loader).pair.title]
+    pair = (now.dolly or loader).pair
+    parts = ["no pair loaded" if loader.failure and not dolly else pair.title]
     if dolly:
         about = dolly.about
         parts += [about["device"], about["target"]["weights"], f"K={now.draft_length}"]
@@ -44,3 +46,11 @@ def readiness(loader: Loader) -> Status:
         return Status("loading", f"{loader.progress}…")
     error = loader.failure
     return Status("ready", "Ready") if error is None else Status("error", str(error))
+
+
+def offer(loader: Loader) -> str | None:
+    """What a visitor can do where the pair could not be loaded; None if it was."""
+    if not loader.failure or loader.fixed:
+        return None
+    remedy = f"not loaded; press Load in Settings to use {loader.offer.title}, or choose another"
+    return str(UserError("pair", loader.pair.name, remedy))

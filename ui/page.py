@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from ui import api, link
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls
-from ui.header import Status, header_fields, readiness
+from ui.header import Status, header_fields, offer, readiness
 from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
 from ui.run.recorded import recorded
@@ -109,7 +109,10 @@ def build(
         def loaded(session: Session) -> Iterator[Updates]:
             for _ in loader.wait():
                 yield {board: told(session, View(status=readiness(loader)))}
-            yield {board: told(session, View(status=readiness(loader))), **controls.about(loader)}
+            yield {
+                board: told(session, View(status=readiness(loader), notice=offer(loader))),
+                **controls.about(loader),
+            }
 
         def changed(session: Session, name: str) -> Iterator[Updates]:
             line, coming = "", loader.change(loader.pairs.get(name, loader.pair))
@@ -121,8 +124,6 @@ def build(
                     yield {board: told(session, loading)}
             except UserError as error:
                 line = str(error)
-            except Exception as error:
-                line = run_failed(error)
             now = View(status=None if session.works else readiness(loader), notice=line)
             yield {board: told(session, now), **controls.about(loader)}
 

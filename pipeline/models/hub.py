@@ -46,7 +46,7 @@ class Hub:
                 repository, revision=revision or None, files_metadata=True, timeout=20
             )
         except Exception as error:
-            raise _told(error, name) from None
+            raise _user_error(error, name) from None
         return {file.rfilename: file.size or 0 for file in about.siblings or []}
 
     def fetch(self, name: str, sizes: Mapping[str, int]) -> Generator[Progress, None, Path]:
@@ -89,7 +89,7 @@ class Hub:
         finally:
             stop.set()
         if failed:
-            raise _told(failed[0], name) from None
+            raise _user_error(failed[0], name) from None
         return folders[0]
 
     def _require_room(self, name: str, needed: int) -> None:
@@ -105,7 +105,7 @@ def _bytes_in(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
 
 
-def _told(error: Exception, name: str) -> UserError:
+def _user_error(error: Exception, name: str) -> UserError:
     """What went wrong, as one line."""
     match error:
         case UserError():
@@ -122,5 +122,6 @@ def _told(error: Exception, name: str) -> UserError:
             remedy = "does not fit on the disk; make room, or choose another --cache-dir"
         case _:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
-            remedy = f"cannot be fetched: the hub does not answer ({reason}); or name a folder"
+            remedy = f"cannot be fetched: the hub does not answer ({reason})"
+            remedy += "; check the network, or name a folder"
     return UserError("model", name, remedy)

@@ -182,7 +182,7 @@ def own_pair(target: str, draft: str) -> Pair:
             raise UserError(model, value, "name a model on the hub, or a folder")
     last = [Path(source.split("@")[0]).name for source in (target, draft)]
     return Pair(
-        name=last[0],
+        name=_own_name(last[0]),
         title=f"{last[0]}, draft {last[1]}",
         note="A pair of yours.",
         target=Model(target),
@@ -202,4 +202,10 @@ def _in_folder(name: str | Path) -> Pair:
         choices = f"choose {', '.join(PAIRS)}, or a folder that holds target/ and draft/"
         raise UserError("pair", str(name), choices)
     pair = own_pair(str(folder / "target"), str(folder / "draft"))
-    return replace(pair, name=folder.name, title=folder.name, note="A pair from a folder of yours.")
+    name = _own_name(folder.name)
+    return replace(pair, name=name, title=name, note="A pair from a folder of yours.")
+
+
+def _own_name(name: str) -> str:
+    """Never one of the registry: menus list both."""
+    return f"{name} (own)" if name in PAIRS else name

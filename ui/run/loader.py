@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import PAIRS, Pair
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair
 from pipeline.progress import Progress
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -53,13 +54,18 @@ class Loader:
         return self._choice.pair
 
     @property
+    def offer(self) -> Pair:
+        """The pair to suggest: the one at work; the embedded one if that could not be loaded."""
+        return self.pairs[DEFAULT_PAIR] if self.failure else self.pair
+
+    @property
     def done(self) -> bool:
         """Whether there is something to race with, or to say why not."""
         return self._loading.done()
 
     @property
     def failure(self) -> BaseException | None:
-        """Why there is nothing to race with; None while it loads."""
+        """Why there is nothing to race with, a `UserError`; None while it loads."""
         return self._loading.exception() if self.done else None
 
     def dolly(self) -> Dolly:
@@ -92,7 +98,7 @@ class Loader:
 
         def work() -> None:
             try:
-                self._work(choice, coming, self.pair.memory_bytes)
+                self._work(choice, coming, 0 if self.failure else self.pair.memory_bytes)
                 if not coming.exception():
                     self._choice, self._loading = choice, coming
             finally:
@@ -111,5 +117,14 @@ class Loader:
                 pass
             self.progress = Progress("Loading the models")
             future.set_result(self._load(choice))
-        except BaseException as error:
+        except UserError as error:
             future.set_exception(error)
+        except BaseException as error:
+            logging.getLogger(__name__).exception("A pair could not be loaded")
+            future.set_exception(_could_not_load(choice.pair, error))
+
+
+def _could_not_load(pair: Pair, error: BaseException) -> UserError:
+    reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
+    remedy = f"could not be loaded ({reason}); load another pair, or read the log"
+    return UserError("pair", pair.name, remedy)

@@ -1,0 +1,115 @@
+"""The program as a user starts it: in a process of its own, here without a network.
+
+Only such a process imports the page's libraries and the models' at the same time, in two threads;
+in that of the tests, both are there already.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from gradio_client import Client
+
+from pipeline.models.pairs import EMBEDDED
+from tests.served import assert_shows, opened, run, status_says, wait_for_end
+from ui.run.recorded import recorded
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = {"embedded": "dolly-mini", "folder": "mine"}  # of the pairs that can be loaded
+LINES = {  # and of those that cannot be, what the page and the terminal say
+    "hub": "model: “databricks/dolly-v2-3b” — cannot be fetched: the hub does not answer (",
+    "damaged": "target” — replace the damaged files or convert the model again (",
+}
+
+
+class App:
+    """`app.py` in a process of its own."""
+
+    def __init__(self, cache, *flags):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self._log = cache.with_suffix(".log")
+        port = self.url.rpartition(":")[2]
+        self._process = subprocess.Popen(
+            [sys.executable, "app.py", "--port", port, "--cache-dir", cache, *flags],
+            cwd=ROOT,
+            env=os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"},  # where nobody listens
+            stdout=subprocess.PIPE,
+            stderr=self._log.open("w"),
+            text=True,
+        )
+
+    def wait_until_open(self):
+        assert any(self.url in line for line in self._process.stdout), self.errors
+
+    def close(self):
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def errors(self):
+        """What it wrote to the terminal."""
+        return self._log.read_text()
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory):
+    """One for each way to name a pair; they start at the same time, which takes less."""
+    folder = tmp_path_factory.mktemp("start")
+    shutil.copytree(EMBEDDED, folder / "mine")
+    damaged = shutil.copytree(EMBEDDED, folder / "dolly-mini")  # called as the embedded one is
+    os.truncate(damaged / "target" / "openvino_model.bin", 100_000)
+    pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
+    flags = {"embedded": ()} | {name: ("--pair", pair) for name, pair in pairs.items()}
+    with ExitStack() as stack:
+        apps = {
+            name: stack.enter_context(closing(App(folder / f"cache-{name}", *more)))
+            for name, more in flags.items()
+        }
+        for app in apps.values():
+            app.wait_until_open()
+        yield apps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pair_that_is_there_is_loaded_while_the_recorded_run_replays(apps, browser, name):
+    with opened(browser, apps[name].url) as page:
+        wait_for_end(page, "stop")
+        assert_shows(page, recorded())
+        run(page, "How many planets are there?")
+        status_says(page, "identical output")
+    assert served_pair(apps[name]) == NAMES[name]
+    assert apps[name].errors == ""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(apps, browser, name):
+    with opened(browser, apps[name].url, status=LINES[name]) as page:
+        wait_for_end(page, "stop")
+        assert_shows(page, recorded())
+        notice = page.get_by_test_id("notice")
+        assert "press Load in Settings to use Dolly mini, 40 M" in notice.inner_text()
+        run(page, begins=False)
+        notice.filter(has_text=LINES[name]).wait_for()
+        assert "\n" not in notice.inner_text()
+        page.get_by_role("button", name="Load", exact=True).click()
+        status_says(page, "Ready")
+        assert page.locator("header .about").inner_text().startswith("Dolly mini, 40 M · CPU")
+        run(page, "How many planets are there?")
+        status_says(page, "identical output")
+    assert served_pair(apps[name]) == "dolly-mini"
+    (line,) = apps[name].errors.splitlines()
+    assert LINES[name] in line
+
+
+def served_pair(app):
+    with closing(Client(app.url, verbose=False)) as client:
+        status = client.predict(api_name="/status")
+    assert status["ready"]
+    return status["pair"]["name"]
