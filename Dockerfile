@@ -2,7 +2,7 @@
 #   docker build -t dolly-twice . && docker run --rm -p 7860:7860 dolly-twice
 FROM python:3.12-slim
 
-# OpenVINO and Gradio want a home that they can write to.
+# OpenVINO and Gradio write to the home directory.
 RUN useradd --create-home --uid 1000 dolly
 WORKDIR /home/dolly/app
 
@@ -17,5 +17,5 @@ EXPOSE 7860
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:7860/', timeout=4)"]
 
-# Not through a shell: SIGTERM has to reach it.
+# The exec form, without a shell: SIGTERM must reach Python.
 CMD ["python", "app.py"]

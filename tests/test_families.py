@@ -1,6 +1,6 @@
-"""Whatever family a model is of: its cache is exact, and speculation changes nothing.
+"""In every model family, rollback is exact and speculation does not change greedy text.
 
-`pytest tests/test_families.py -s` prints the README's table.
+`pytest tests/test_families.py -s` prints the table of `benchmarks/README.md`.
 """
 
 from functools import partial
