@@ -154,6 +154,35 @@ def test_the_target_runs_once_a_round_whatever_is_rejected():
     assert len(target.widths) == 1 + len(steps)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 8),
+    ends=st.frozensets(st.integers(0, 6), max_size=1),
+    params=st.sampled_from([GREEDY, SAMPLED]),
+)
+def test_each_cache_loses_the_drafted_tokens_that_do_not_stand(seed, k, ends, params):
+    target, draft = models(seed)
+    prompt, target_len, draft_len = [1, 2, 3], 2, 2
+    for step in speculative(target, draft, k, ends).generate(prompt, params, 20):
+        if isinstance(step, Step):
+            drafted, kept = len(step.drafted), len(step.tokens) - 1
+            assert step.target_rolled_back == drafted - kept
+            assert step.target_kv_len == target_len + 1 + drafted - step.target_rolled_back
+            # A draft model reads all that it drafted, but for the last token.
+            assert step.draft_rolled_back == max(0, drafted - 1 - kept)
+            if drafted:
+                read = target_len - draft_len + drafted
+                assert step.draft_kv_len == draft_len + read - step.draft_rolled_back
+            target_len, draft_len = step.target_kv_len, step.draft_kv_len
+
+
+def test_a_decoder_that_drafts_nothing_rolls_nothing_back():
+    events = Autoregressive(FakeLM(7, 0), frozenset()).generate([1, 2], GREEDY, 5)
+    steps = [event for event in events if isinstance(event, Step)]
+    assert [(step.target_rolled_back, step.draft_rolled_back) for step in steps] == [(0, 0)] * 5
+
+
 def test_each_kind_of_event_comes_in_its_place():
     target, draft = models()
     events = list(speculative(target, draft, 2).generate([1, 2, 3], GREEDY, 5))

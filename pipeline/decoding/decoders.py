@@ -83,6 +83,8 @@ class Autoregressive:
                     target_top=_likeliest(logits, params, self._candidates),
                     target_kv_len=len(target),
                     target_kv_bytes=target.kv_bytes,
+                    target_rolled_back=0,
+                    draft_rolled_back=0,
                 )
                 if token in self._end_ids:
                     reason = FinishReason.STOP
@@ -162,8 +164,8 @@ class Speculative:
                 # Roll both caches back to what stands.
                 sequence += tokens
                 left -= len(tokens)
-                target.rollback(min(len(target), len(sequence) - 1))
-                drafter.rollback(min(len(drafter), len(sequence) - 1))
+                target_rolled_back = _roll_back(target, len(sequence) - 1)
+                draft_rolled_back = _roll_back(drafter, len(sequence) - 1)
                 end = perf_counter()
                 step = Step(
                     index=index,
@@ -180,6 +182,8 @@ class Speculative:
                     draft_kv_len=len(drafter),
                     target_kv_bytes=target.kv_bytes,
                     draft_kv_bytes=drafter.kv_bytes,
+                    target_rolled_back=target_rolled_back,
+                    draft_rolled_back=draft_rolled_back,
                 )
                 draft_length.learn(step, draft.by_model)
                 yield step
@@ -188,6 +192,13 @@ class Speculative:
         finally:
             target.rollback(0)
             drafter.rollback(0)
+
+
+def _roll_back(cached: CausalLM | Drafter, length: int) -> int:
+    """Keeps at most the first `length` tokens; returns how many were dropped."""
+    dropped = max(0, len(cached) - length)
+    cached.rollback(len(cached) - dropped)
+    return dropped
 
 
 _OWN = SamplingParams(temperature=1)  # a model's own distribution

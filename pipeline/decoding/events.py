@@ -79,6 +79,8 @@ class Round(Verification):
     draft_kv_len: int = 0
     target_kv_bytes: int = 0
     draft_kv_bytes: int = 0
+    target_rolled_back: int | None = None  # tokens dropped from the cache at the end of this round;
+    draft_rolled_back: int | None = None  # None in a record made before this was counted
 
     @property
     def seconds(self) -> float:
