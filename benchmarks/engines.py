@@ -44,16 +44,16 @@ def ours(
 ) -> Answer:
     """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
     target_model, draft_model = OVModel(models.target, lossless=lossless), None
-    target_model.warm()
-    target_model.share(Tokenizer(models.target).preamble)
+    target_model.warm_up()
+    target_model.share_prefix(Tokenizer(models.target).shared_prefix)
     if drafter == "model":
         draft_model = OVModel(models.draft, lossless=lossless)
-        draft_model.warm()
-        draft_model.share(Tokenizer(models.draft).preamble)
+        draft_model.warm_up()
+        draft_model.share_prefix(Tokenizer(models.draft).shared_prefix)
     choose: Callable[[], DraftLength] = partial(Fixed, DRAFT_LENGTH)
     if auto:
-        draft_s = draft_model.run_times()[0][0] if draft_model else 0.0
-        choose = partial(Auto, Experience(Costs(draft_s, *target_model.run_times())))
+        draft_s = draft_model.forward_times()[0][0] if draft_model else 0.0
+        choose = partial(Auto, Experience(Costs(draft_s, *target_model.forward_times())))
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         target = target_model.sequence(prompt=prompt)

@@ -32,7 +32,8 @@ from pipeline.decoding.lm import Output
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.runtime.model import OVCausalLM, OVModel
+from pipeline.runtime.model import OVModel
+from pipeline.runtime.sequence import OVCausalLM
 
 DRAFT = "draft"  # of `SHAPES`
 _PROMPT = list(range(100, 148))
@@ -84,8 +85,8 @@ def measure(
     exact, fastest = (OVModel(folders[0], lossless=lossless) for lossless in (True, False))
     draft_model = OVModel(folders[1])
     for model in (exact, fastest, draft_model):
-        model.warm()
-    costs = Costs(draft_model.run_times()[0][0], *exact.run_times())
+        model.warm_up()
+    costs = Costs(draft_model.forward_times()[0][0], *exact.forward_times())
 
     def autoregressive(model: OVModel) -> list[Step]:
         decoder = Autoregressive(model.sequence(), frozenset())

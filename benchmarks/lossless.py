@@ -12,7 +12,6 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
-from pipeline.runtime.kv_cache import KVCacheKind
+from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
 from pipeline.trace.record import Trace
 from training.corpus import DATA, held_out
 
@@ -54,12 +53,13 @@ def _gap(dolly: Dolly, trace: Trace, place: int) -> float:
 
 
 def main() -> int:
+    exact = [name for name, policy in POLICIES.items() if policy.exact]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default=DEFAULT_PAIR)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--draft-length", type=int, default=4)
     parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--kv-cache", choices=get_args(KVCacheKind), default="paged")
+    parser.add_argument("--kv-cache", choices=exact, default=DEFAULT)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--lossy", action="store_true", help="the plugin's fastest settings")
     options = parser.parse_args()

@@ -31,7 +31,7 @@ from pipeline.models.pairs import EMBEDDED, Model, Weights, own_pair
 from pipeline.models.store import Store
 from pipeline.progress import in_bytes
 from pipeline.request import Request
-from pipeline.runtime.kv_cache import KVPrecision
+from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.model import OVModel
 from pipeline.text.tokenizer import Tokenizer
 

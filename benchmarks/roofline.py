@@ -25,7 +25,8 @@ from benchmarks.shapes import SHAPES, Sized, model_folder
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED, Weights
-from pipeline.runtime.model import OVCausalLM, OVModel
+from pipeline.runtime.model import OVModel
+from pipeline.runtime.sequence import OVCausalLM
 
 CONTEXT = 128
 CONTEXTS = (64, CONTEXT, 512, 1024, 1900)
@@ -59,16 +60,16 @@ def bandwidth(threads: int, repeats: int) -> float:
 def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
     """What a step reads and takes, what a run of five takes, and what grows with the context."""
     model, watched = OVModel(folder), OVModel(folder, properties={"PERF_COUNT": True})
-    model.warm()
+    model.warm_up()
     sequences = {context: filled(model, context) for context in CONTEXTS}
     ones: dict[int, list[float]] = {context: [] for context in CONTEXTS}
     fives = []
     for _ in range(repeats):
         for context, sequence in sequences.items():
-            sequence.timed(1)  # of the width that is measured next
-            ones[context].append(1e3 * sequence.timed(1))
-        sequences[CONTEXT].timed(5)
-        fives.append(1e3 * sequences[CONTEXT].timed(5))
+            sequence.time_forward(1)  # of the width that is measured next
+            ones[context].append(1e3 * sequence.time_forward(1))
+        sequences[CONTEXT].time_forward(5)
+        fives.append(1e3 * sequences[CONTEXT].time_forward(5))
     operations = {context: operations_ms(watched, context, repeats) for context in CONTEXTS}
     embedding = sized.vocabulary * sized.shape.hidden  # a byte each, of which one row is read
     return {
@@ -97,14 +98,14 @@ def filled(model: OVModel, context: int) -> OVCausalLM:
 
 
 def operations_ms(model: OVModel, context: int, repeats: int) -> dict[str, float]:
-    """Milliseconds of a step at that context by kind of operation: what later runs add."""
+    """Milliseconds of a step at that context by kind of operation: what later passes add."""
     sequence = filled(model, context)
-    sequence.timed(1)
-    runs, before = model.runs, model.operations()
+    sequence.time_forward(1)
+    passes, before = model.forward_passes, model.operations()
     for _ in range(repeats):
-        sequence.timed(1)
+        sequence.time_forward(1)
     return {
-        kind: 1e3 * (average * model.runs - before[kind] * runs) / repeats
+        kind: 1e3 * (average * model.forward_passes - before[kind] * passes) / repeats
         for kind, average in model.operations().items()
     }
 

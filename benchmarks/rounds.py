@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, get_args
+from typing import Any
 
 from benchmarks.report import Spread, save, table
 from benchmarks.wrapped import WrappedLM
@@ -30,8 +30,9 @@ from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
-from pipeline.runtime.kv_cache import KVCacheKind
-from pipeline.runtime.model import OVCausalLM
+from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.runtime.kv_cache.uncached import UNCACHED
+from pipeline.runtime.sequence import OVCausalLM
 from pipeline.trace.record import Lane
 
 CONTEXTS = (64, 256, 512, 900)
@@ -39,10 +40,10 @@ _K = 4
 _TOKEN = 17  # any; what it costs does not depend on which it is
 
 
-def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[str, object]]:
+def rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, object]]:
     """For each context, the milliseconds of a round and the share of it that rolling back took."""
     results: list[dict[str, object]] = []
-    target = dolly.models(kind).target
+    target = dolly.models(kv_cache).target
     for context in CONTEXTS:
         sequence = target.sequence()
         plain: list[float] = []
@@ -55,12 +56,12 @@ def rollback_costs(dolly: Dolly, kind: KVCacheKind, repeats: int) -> list[dict[s
                 start = perf_counter()
                 sequence.rollback(context)
                 calls.append(perf_counter() - start)
-            (rolled if rolls else plain).append(sequence.timed(_K + 1))
+            (rolled if rolls else plain).append(sequence.time_forward(_K + 1))
         call = statistics.median(calls)
         added = max(0.0, statistics.median(rolled) - statistics.median(plain))
         results.append(
             {
-                "kv_cache": kind,
+                "kv_cache": kv_cache,
                 "context": context,
                 "round_ms": 1e3 * statistics.median(plain),
                 "call_ms": 1e3 * call,
@@ -132,9 +133,9 @@ def main() -> int:
 
     costs = [
         row
-        for kind in get_args(KVCacheKind)
-        if kind != "uncached"
-        for row in rollback_costs(dolly, kind, options.repeats)
+        for kv_cache in POLICIES
+        if kv_cache != UNCACHED.name
+        for row in rollback_costs(dolly, kv_cache, options.repeats)
     ]
     names = ("context", "round_ms", "call_ms", "added_ms")
     table(
@@ -160,7 +161,7 @@ def main() -> int:
     widths: dict[str, dict[str, Any]] = {}
     models = dolly.models()
     for name, model in (("target", models.target), ("draft", models.draft)):
-        runs, switch = model.run_times()
+        runs, switch = model.forward_times()
         widths[name] = {"run_ms": [1e3 * s for s in runs], "switch_ms": 1e3 * switch}
     table(
         ("ms of a run of", *map(str, range(1, len(runs) + 1)), "another width"),

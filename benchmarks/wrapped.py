@@ -1,11 +1,11 @@
-"""A model whose runs a benchmark watches or changes."""
+"""A model whose forward passes a benchmark watches or changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pipeline.decoding.lm import Output
-from pipeline.runtime.model import OVCausalLM
+from pipeline.runtime.sequence import OVCausalLM
 
 
 class WrappedLM:

@@ -18,7 +18,8 @@ from pipeline.models.choice import add_arguments, chosen, listing
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import Request
-from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
+from pipeline.runtime.kv_cache.precision import KVPrecision
+from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
 from pipeline.trace.record import SPECULATIVE, Lane, Token, Trace
 
 _COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         default="model",
         help="the draft model, copies of what the text said before, or whichever promises more",
     )
-    parser.add_argument("--kv-cache", choices=get_args(KVCacheKind), default="paged")
+    parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT)
     parser.add_argument(
         "--kv-precision", choices=get_args(KVPrecision), help="default: what is lossless"
     )

@@ -25,9 +25,11 @@ from pipeline.models.store import Store
 from pipeline.progress import in_bytes
 from pipeline.request import Request
 from pipeline.run import Run
-from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
-from pipeline.runtime.kv_cache.paged import CannotPageError
-from pipeline.runtime.model import OVModel, check_device, weight_bytes
+from pipeline.runtime.ir import weight_bytes
+from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
+from pipeline.runtime.kv_cache.precision import KVPrecision
+from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK
+from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder
@@ -76,17 +78,17 @@ class Dolly:
         self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
         self._lossless, self._threads, self._device = lossless, threads, device
         self._loading = threading.Lock()
-        self._compiled: dict[tuple[KVCacheKind, KVPrecision | None], CompiledPair] = {}
-        models = self.models()  # said here what is known of them: others may take their place
+        self._compiled: dict[tuple[str, KVPrecision | None], CompiledPair] = {}
+        models = self.models()  # described here: others may take their place
         self.context_length = min(models.target.context_length, models.draft.context_length)
         self.about = self.describe()
 
     def models(
-        self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None
+        self, kv_cache: str = DEFAULT, kv_precision: KVPrecision | None = None
     ) -> CompiledPair:
-        """Target and draft for one kind of cache, compiled and warmed when first asked for.
+        """Target and draft for one cache policy, compiled and warmed up when first asked for.
 
-        Where a model or a device has no paged cache, it gets the stateful one, with a note.
+        Where a model or the device cannot have this policy, both get the fallback, with a note.
         """
         with self._loading:
             if (kv_cache, kv_precision) not in self._compiled:
@@ -94,14 +96,14 @@ class Dolly:
                     del self._compiled[next(iter(self._compiled))]
                 try:
                     compiled = self._compile(kv_cache, kv_precision)
-                except CannotPageError as reason:
-                    note = f"no paged cache here ({reason}): keys and values are kept in states"
-                    compiled = self._compile("stateful", kv_precision, note)
+                except UnsupportedPolicyError as reason:
+                    note = f"no {kv_cache} cache here ({reason}): the {FALLBACK} one is used"
+                    compiled = self._compile(FALLBACK, kv_precision, note)
                 self._compiled[kv_cache, kv_precision] = compiled
             return self._compiled[kv_cache, kv_precision]
 
     def _compile(
-        self, kv_cache: KVCacheKind, kv_precision: KVPrecision | None, note: str = ""
+        self, kv_cache: str, kv_precision: KVPrecision | None, note: str = ""
     ) -> CompiledPair:
         target, draft = (
             OVModel(folder, kv_cache, kv_precision, self._lossless, self._threads, self._device)
@@ -110,17 +112,17 @@ class Dolly:
         if draft.vocab_size < self.tokenizer.size:
             remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
             raise UserError("draft vocabulary", draft.vocab_size, remedy)
-        compiled = CompiledPair(target, draft, kv_cache, note)
+        compiled = CompiledPair(target, draft, note)
         for model in (target, draft):
-            model.share(self.tokenizer.preamble)
+            model.share_prefix(self.tokenizer.shared_prefix)
         return compiled
 
     def _crowded(self) -> bool:
-        """Whether one kind of cache more might not fit into memory."""
+        """Whether models for one more policy might not fit into memory."""
         return (len(self._compiled) + 1) * self._needed > memory_bytes() // 3
 
     def describe(
-        self, kv_cache: KVCacheKind = "paged", kv_precision: KVPrecision | None = None
+        self, kv_cache: str = DEFAULT, kv_precision: KVPrecision | None = None
     ) -> dict[str, Any]:
         """The trace's `pair`."""
         models = self.models(kv_cache, kv_precision)
@@ -140,7 +142,8 @@ class Dolly:
         return {
             "name": self.pair.name,
             "device": self._device,
-            "kv_cache": models.kv_cache,
+            "kv_cache": models.policy.name,
+            "kv_block": models.policy.block_size,
             "note": models.note,
             "target": target,
             "draft": draft,

@@ -9,7 +9,8 @@ from typing import Literal, get_args
 from pipeline.decoding.drafters import DrafterKind
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
-from pipeline.runtime.kv_cache import KVCacheKind, KVPrecision
+from pipeline.runtime.kv_cache.precision import KVPrecision
+from pipeline.runtime.kv_cache.registry import DEFAULT, find_policy
 from pipeline.text.prompt import check_texts
 
 MAX_DRAFT_LENGTH = 8
@@ -30,7 +31,7 @@ class Request:
         top_k: keep the k likeliest tokens; 0 keeps everything.
         seed: of each lane's own generator.
         draft_length: K, tokens drafted a round; "auto" chooses in each round what pays.
-        kv_cache: how keys and values are kept.
+        kv_cache: the name of a cache policy.
         drafter: who proposes the tokens.
         kv_precision: of the keys and values; None takes what keeps speculation lossless.
 
@@ -46,7 +47,7 @@ class Request:
     top_k: int = 0
     seed: int = 0
     draft_length: int | Literal["auto"] = 4
-    kv_cache: KVCacheKind = "paged"
+    kv_cache: str = DEFAULT
     drafter: DrafterKind = "model"
     kv_precision: KVPrecision | None = None
 
@@ -61,8 +62,7 @@ class Request:
         _whole("seed", self.seed, 0, MAX_SEED)
         if self.draft_length != "auto":
             _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH, ' or "auto"')
-        if self.kv_cache not in get_args(KVCacheKind):
-            raise UserError("KV cache", self.kv_cache, f"choose {_either(get_args(KVCacheKind))}")
+        find_policy(self.kv_cache)
         if self.drafter not in get_args(DrafterKind):
             raise UserError("drafter", self.drafter, f"choose {_either(get_args(DrafterKind))}")
         if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):

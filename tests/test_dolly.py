@@ -6,7 +6,6 @@ from collections import Counter
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED, find_pair
 from pipeline.request import Request
-from pipeline.runtime.kv_cache import KVCacheKind
+from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.record import Lane, Trace
 from tests.chi_square import assert_follows
 
@@ -73,7 +72,7 @@ def ids(lane: Lane) -> list[int]:
 
 
 @pytest.mark.parametrize("k", LENGTHS)
-@pytest.mark.parametrize("kind", get_args(KVCacheKind))
+@pytest.mark.parametrize("kind", POLICIES)
 def test_greedy_speculative_equals_autoregressive(kind, k):
     """On every prompt; with the slow caches answers are short and the lengths share the prompts."""
     assert len(PROMPTS) >= 60

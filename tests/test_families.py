@@ -16,7 +16,7 @@ from pipeline.decoding.drafters import ModelDrafter, PromptLookupDrafter  # noqa
 from pipeline.decoding.events import Step  # noqa: E402
 from pipeline.decoding.sampling import SamplingParams  # noqa: E402
 from pipeline.models.export import export  # noqa: E402
-from pipeline.runtime.kv_cache.paged import CannotPageError  # noqa: E402
+from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from tests.families import CONTEXT, FAMILIES, VOCABULARY, make_checkpoint  # noqa: E402
 
@@ -34,7 +34,7 @@ def family(request, tmp_path_factory):
     folder = export(folder / "checkpoint", folder / "ir", "int8")
     try:
         return request.param, OVModel(folder), logits
-    except CannotPageError:
+    except UnsupportedPolicyError:
         return request.param, OVModel(folder, "stateful"), logits
 
 
@@ -78,8 +78,8 @@ def test_greedy_speculation_equals_autoregression(family, capsys):
             tested += sum(min(step.accepted + 1, len(step.drafted)) for step in fast)
     assert 0 < accepted < tested
     with capsys.disabled():
-        kind = "paged" if model.piece < model.context_length else "stateful"
-        print(f"\n| {name} | {kind} | yes | yes | yes ({accepted} of {tested} drafts accepted) |")
+        drafts = f"{accepted} of {tested} drafts accepted"
+        print(f"\n| {name} | {model.policy.name} | yes | yes | yes ({drafts}) |")
 
 
 class Forgetful(ModelDrafter):

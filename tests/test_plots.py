@@ -15,7 +15,7 @@ from pipeline.decoding.drafters import ModelDrafter
 from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
-from pipeline.runtime.kv_cache import paged
+from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.trace.record import Trace
 from tests.fake_dolly import PROMPT, FakeDolly
 from tests.fakes import FakeLM
@@ -208,7 +208,7 @@ def test_what_was_rolled_back_follows_from_the_trace(temperature):
 
 
 def test_a_block_is_as_large_as_the_caches_make_it_and_only_pages_have_them():
-    assert BLOCK == paged.BLOCK
+    assert PAGED.block_size == BLOCK
     trace = trace_of(kv_cache="paged")
     assert picture(trace)["block"] == BLOCK
     assert picture(trace_of(kv_cache="stateful"))["block"] == 0

@@ -12,7 +12,7 @@ from pipeline.errors import UserError
 from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
-from pipeline.runtime.kv_cache import KVPrecision
+from pipeline.runtime.kv_cache.precision import KVPrecision
 from ui import link
 from ui.component import QUIET, encode
 from ui.run.loader import Loader

@@ -1,4 +1,4 @@
-"""A pair's two models, compiled for one kind of cache, and what is known of their runs."""
+"""A pair's two models, compiled for one cache policy, and what was measured of them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from threading import Lock
 from pipeline.decoding.costs import Costs
 from pipeline.decoding.draft_length import Experience
 from pipeline.decoding.drafters import DrafterKind
-from pipeline.runtime.kv_cache import KVCacheKind
 from pipeline.runtime.model import OVModel
 
 
 class CompiledPair:
-    """Warm, and shared by all runs with these caches.
+    """Warmed up, and shared by all runs with this policy.
 
     Args:
-        target, draft: as compiled; they are warmed here.
-        kv_cache: how they keep their keys and values.
-        note: why that is not what was asked for; empty if it is.
+        target, draft: compiled for the same policy.
+        note: why it is not the policy that was asked for; empty if it is.
+
+    Attributes:
+        policy: of both models' caches.
     """
 
-    def __init__(
-        self, target: OVModel, draft: OVModel, kv_cache: KVCacheKind, note: str = ""
-    ) -> None:
-        self.target, self.draft = target, draft
-        self.kv_cache, self.note = kv_cache, note
+    def __init__(self, target: OVModel, draft: OVModel, note: str = "") -> None:
+        self.target, self.draft, self.note = target, draft, note
+        self.policy = target.policy
         self._measuring = Lock()
         self._costs: Costs | None = None
         self._experiences: dict[DrafterKind, Experience] = {}
         for model in (target, draft):
-            model.warm()
+            model.warm_up()
 
     @property
     def costs(self) -> Costs:
         """Measured when first asked for: it takes a while, and few need it."""
         with self._measuring:
             if self._costs is None:
-                self._costs = Costs(self.draft.run_times()[0][0], *self.target.run_times())
+                self._costs = Costs(self.draft.forward_times()[0][0], *self.target.forward_times())
             return self._costs
 
     def experience(self, drafter: DrafterKind) -> Experience:

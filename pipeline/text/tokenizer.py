@@ -89,7 +89,7 @@ class Tokenizer:
         return self.encode(text, special=True) or [min(self.end_ids, default=0)]
 
     @property
-    def preamble(self) -> list[int]:
+    def shared_prefix(self) -> list[int]:
         """The ids that all prompts begin with."""
         pairs = zip(self.ask("a"), self.ask("Why?"), strict=False)
         return [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]

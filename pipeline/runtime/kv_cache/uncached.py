@@ -1,18 +1,21 @@
-"""No past at all: the whole prefix in every run. The ablation's baseline."""
+"""No cache: the whole text in every forward pass. The baseline of the ablation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import openvino as ov
 
-from pipeline.runtime.kv_cache import Inputs
+from pipeline.runtime.kv_cache.policy import CachePolicy, Inputs
 from pipeline.runtime.kv_cache.stateful import stateful_inputs
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 
 class Uncached:
-    """Remembers the tokens and nothing that was computed from them."""
+    """Remembers the tokens, and nothing that was computed from them."""
 
     nbytes = 0
 
@@ -23,7 +26,7 @@ class Uncached:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def append(self, tokens: Sequence[int], width: int = 0) -> Inputs:
+    def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
         self._request.reset_state()
         self._tokens += tokens
         length = len(self._tokens)
@@ -33,3 +36,11 @@ class Uncached:
         if not 0 <= length <= len(self._tokens):
             raise ValueError(f"cannot roll {len(self._tokens)} tokens back to {length}")
         del self._tokens[length:]
+
+
+UNCACHED = CachePolicy(
+    name="uncached",
+    summary="the whole text in every run",
+    about="not at all: every run reads the whole text again.",
+    caches=lambda compiled, lock, lossless: Uncached,
+)

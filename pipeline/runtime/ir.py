@@ -1,0 +1,86 @@
+"""What a folder with a converted model says of itself: its files, its configuration, its weights.
+
+Knows the files that optimum-intel writes; not how a model is compiled or run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+
+from pipeline.errors import UserError
+
+_XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
+_CONTEXT_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+_UNLIMITED = 2048  # tokens, where positions are relative and a model names no limit
+_WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
+
+
+@dataclass(frozen=True, slots=True)
+class IRConfig:
+    """Of a model's `config.json`: its family ("gpt_neox"), and two numbers of tokens."""
+
+    family: str
+    vocab_size: int
+    context_length: int
+
+
+def read_config(folder: Path) -> IRConfig:
+    """The configuration of the model in a folder.
+
+    Raises:
+        UserError: a file of the model is missing, or the configuration is damaged.
+    """
+    for name in (_XML, _BIN, _CONFIG):
+        if not (folder / name).is_file():
+            raise UserError("model", str(folder), f"add its {name}, or convert the model again")
+    try:
+        config = json.loads((folder / _CONFIG).read_text())
+        lengths = [int(config[name]) for name in _CONTEXT_LENGTHS if config.get(name)]
+        context_length = lengths[0] if lengths else _UNLIMITED
+        return IRConfig(str(config["model_type"]), int(config["vocab_size"]), context_length)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        remedy = f"replace its damaged {_CONFIG}, or convert the model again"
+        raise UserError("model", str(folder), remedy) from None
+
+
+def read_model(folder: Path) -> ov.Model:
+    """The graph and the weights in a folder.
+
+    Raises:
+        UserError: they are damaged, or not a stateful language model's.
+    """
+    try:
+        model = ov.Core().read_model(folder / _XML)
+    except RuntimeError as error:
+        remedy = f"replace the damaged files or convert the model again ({last_line(error)})"
+        raise UserError("model", str(folder), remedy) from None
+    if not model.get_sinks() or all("logits" not in port.get_names() for port in model.outputs):
+        remedy = "is no language model with a state; convert it with: python -m pipeline.convert"
+        raise UserError("model", str(folder), remedy)
+    return model
+
+
+def weight_bytes(folder: Path) -> int:
+    """Bytes of the weights in a folder; 0 if there are none."""
+    file = folder / _BIN
+    return file.stat().st_size if file.is_file() else 0
+
+
+def count_weights(model: ov.Model) -> tuple[int, str]:
+    """How many weights there are in matrices, and the type that most of them have."""
+    counts: Counter[str] = Counter()
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape[:2]) > 1:
+            counts[node.get_element_type().get_type_name()] += int(np.prod(node.shape))
+    return counts.total(), _WEIGHT_NAMES.get(name := counts.most_common(1)[0][0], name)
+
+
+def last_line(error: Exception) -> str:
+    """What went wrong, without where in OpenVINO."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:200]

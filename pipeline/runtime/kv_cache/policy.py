@@ -1,0 +1,115 @@
+"""What a cache policy has to say, and what a cache of it can do.
+
+Knows neither the policies there are (`registry`) nor how a model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.runtime.kv_cache.precision import KVPrecision
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+MAX_DECODE_TOKENS = 9  # of a forward pass in decoding: 8 drafted tokens and the one before them
+
+Inputs = dict[str, NDArray[np.int32] | NDArray[np.int64]]
+Properties = Mapping[str, str | int | bool]
+
+
+class UnsupportedPolicyError(Exception):
+    """The model or the device cannot have this policy; another one serves it."""
+
+
+class KVCache(Protocol):
+    """One sequence's keys and values, and the model inputs that locate them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for this sequence."""
+        ...
+
+    def __len__(self) -> int:
+        """Tokens that the next one attends to."""
+        ...
+
+    def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
+        """Makes room for `tokens`; returns the inputs of the forward pass that fills it.
+
+        Args:
+            tokens: n of them. The last n rows of the forward pass are theirs.
+            pad_to: tokens to pad a pass in decoding to, for caches where that is cheap.
+
+        Returns:
+            Arrays of the cache, which may write to them at the next call.
+        """
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Forgets all tokens past `length`.
+
+        Raises:
+            ValueError: `length` is negative or more than is cached.
+        """
+        ...
+
+
+@runtime_checkable
+class PrefixSharing(Protocol):
+    """A cache that can start from what another cache of the same model holds."""
+
+    def start_from(self, prefix: Any) -> None:
+        """Holds what `prefix`, a cache of its own class, holds now. Either may grow or roll back
+        afterwards without the other's notice.
+        """
+        ...
+
+
+def _leave(model: ov.Model, family: str, device: str) -> None:
+    """The stateful graph, as optimum-intel exports it, needs no preparation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePolicy:
+    """One way to keep keys and values. The defaults are those of a stateful graph.
+
+    Attributes:
+        name: in requests, in traces and on the command line.
+        summary: a few words for a menu.
+        about: how keys and values are kept, as the rest of a sentence and what follows it.
+        caches: from a compiled model, the lock held while it runs and whether it is to be
+            lossless, what makes the cache of an infer request of that model.
+        prepare: rewrites, in place, a model of a family for a device; raises
+            UnsupportedPolicyError, with the reason, where it cannot.
+        token_axis: of hidden states.
+        precision: of keys and values, unless a request names one.
+        lossless_properties: of the plugin; they make logits independent of the number of tokens
+            in a forward pass.
+        prefill_chunk: tokens of a prompt read in one forward pass; None reads it whole.
+        prefill_multiple: such a pass is padded to a multiple of this.
+        block_size: tokens a block holds; None without blocks.
+        exact: every token attends to all tokens before it, so that logits do not depend on what
+            was cached, and speculation is lossless.
+    """
+
+    name: str
+    summary: str
+    about: str
+    caches: Callable[[ov.CompiledModel, RLock, bool], Callable[[ov.InferRequest], KVCache]]
+    prepare: Callable[[ov.Model, str, str], None] = _leave
+    token_axis: int = 1
+    precision: KVPrecision = "f32"
+    lossless_properties: Properties = field(
+        default_factory=lambda: {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    )
+    prefill_chunk: int | None = None
+    prefill_multiple: int = 1
+    block_size: int | None = None
+    exact: bool = True

@@ -1,0 +1,29 @@
+"""The cache policies there are. One of your own: a file beside this one, and its name here."""
+
+from __future__ import annotations
+
+from pipeline.errors import UserError
+from pipeline.runtime.kv_cache.masked import MASKED
+from pipeline.runtime.kv_cache.paged import PAGED
+from pipeline.runtime.kv_cache.policy import CachePolicy
+from pipeline.runtime.kv_cache.stateful import STATEFUL
+from pipeline.runtime.kv_cache.uncached import UNCACHED
+
+DEFAULT = PAGED.name
+FALLBACK = STATEFUL.name  # for every model and device
+
+# By name, in the order of menus.
+POLICIES: dict[str, CachePolicy] = {
+    policy.name: policy for policy in (PAGED, STATEFUL, MASKED, UNCACHED)
+}
+
+
+def find_policy(name: str) -> CachePolicy:
+    """The policy of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in [*POLICIES]:  # a list: what a user gives may not be hashable
+        raise UserError("KV cache", name, f"choose one of {', '.join(POLICIES)}")
+    return POLICIES[name]

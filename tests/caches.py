@@ -1,0 +1,27 @@
+"""The embedded pair's draft with each cache, for the tests of caches."""
+
+from functools import cache
+
+import numpy as np
+
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime.model import OVModel
+
+FOLDER = EMBEDDED / "draft"  # the smaller of two real models
+# Of the spread of the logits. Passes of more than nine tokens take other kernels than decoding
+# does; paged ones quantise activations, which makes more of the difference.
+_TOLERANCE = {"paged": 0.05}
+
+
+@cache
+def model(kv_cache: str) -> OVModel:
+    return OVModel(FOLDER, kv_cache)
+
+
+def fresh(kv_cache, tokens, logits_to_keep):
+    return model(kv_cache).sequence().forward(tokens, logits_to_keep).logits
+
+
+def assert_close(got, expected, kv_cache):
+    tolerance = _TOLERANCE.get(kv_cache, 2e-3)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.ptp(expected))

@@ -1,0 +1,94 @@
+"""A cache policy is its file and its place in the registry; nothing else knows which there are."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.dolly import Dolly
+from pipeline.errors import UserError
+from pipeline.request import Request
+from pipeline.runtime.kv_cache.masked import MaskedKVCache
+from pipeline.runtime.kv_cache.policy import CachePolicy, UnsupportedPolicyError
+from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK, POLICIES, find_policy
+from pipeline.runtime.model import OVModel
+from tests.caches import FOLDER, fresh
+
+SINKS, RECENT = 4, 8
+
+
+@cache
+def dolly() -> Dolly:
+    return Dolly()
+
+
+class WindowKVCache(MaskedKVCache):
+    """Attends to the first tokens and to the last (Xiao et al. 2023, 2309.17453)."""
+
+    def append(self, tokens, pad_to=0):
+        inputs = super().append(tokens)
+        (kept,) = np.nonzero(inputs["attention_mask"][0])
+        inputs["attention_mask"][0, kept[SINKS:-RECENT]] = 0
+        return inputs
+
+
+@pytest.fixture
+def window(monkeypatch):
+    policy = CachePolicy(
+        name="window",
+        summary="the first tokens and the last",
+        about="of the first tokens and of the last.",
+        caches=lambda compiled, lock, lossless: WindowKVCache,
+        exact=False,
+    )
+    monkeypatch.setitem(POLICIES, policy.name, policy)
+    return policy.name
+
+
+def test_a_model_takes_a_new_policy_from_the_registry(window):
+    tokens = list(range(100, 130))
+    sequence = OVModel(FOLDER, window).sequence()
+    short = sequence.forward(tokens[: SINKS + RECENT], 1).logits
+    assert (short == fresh("stateful", tokens[: SINKS + RECENT], 1)).all()
+    whole = sequence.forward(tokens[SINKS + RECENT :], 1).logits
+    assert not np.allclose(whole, fresh("stateful", tokens, 1), atol=0.1)
+
+
+def test_a_request_and_its_trace_name_a_new_policy(window):
+    trace = dolly().start(Request("Why?", max_new_tokens=20, kv_cache=window)).finish()
+    assert trace.request["kv_cache"] == trace.pair["kv_cache"] == window
+    assert trace.pair["kv_block"] is None
+    assert trace.speculative.finish == "length"
+
+
+def test_the_command_line_lists_a_new_policy(window, capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert window in capsys.readouterr().out
+
+
+def test_a_trace_names_the_tokens_that_a_block_holds():
+    trace = dolly().start(Request("Why?", max_new_tokens=1)).finish()
+    assert trace.pair["kv_block"] == POLICIES[DEFAULT].block_size == 32
+
+
+@pytest.mark.parametrize("name", ["disk", "", None, ["paged"], 1])
+def test_an_unknown_policy_is_one_line_that_names_those_there_are(name):
+    with pytest.raises(UserError, match=rf"^KV cache: .*{', '.join(POLICIES)}\.$"):
+        find_policy(name)
+
+
+def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
+    def refuse(model, family, device):
+        raise UnsupportedPolicyError("not today")
+
+    policy = POLICIES[DEFAULT]
+    monkeypatch.setitem(
+        POLICIES,
+        "odd",
+        CachePolicy(name="odd", summary="", about="", caches=policy.caches, prepare=refuse),
+    )
+    models = dolly().models("odd")
+    assert models.policy.name == FALLBACK
+    assert models.note == f"no odd cache here (not today): the {FALLBACK} one is used"
