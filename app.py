@@ -82,9 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="app.py",
         description=__doc__,
-        epilog="A flag's default is that of DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
-        "DOLLY_FIXED_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS or "
-        "DOLLY_MCP in the environment, where it is set.",
+        epilog="The environment can set defaults: DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
+        "DOLLY_FIXED_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS and "
+        "DOLLY_MCP.",
     )
     add_arguments(parser)
     kept = _environment("CACHE_DIR")
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fixed-pair",
         action="store_true",
         default=_switch("FIXED_PAIR"),
-        help="visitors may not load another pair, which takes disk, memory and time; "
+        help="visitors cannot load another pair, which takes disk, memory and time; "
         "the server exits with status 2 if this one cannot be loaded",
     )
     parser.add_argument(
@@ -115,15 +115,14 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         default=_environment("QUEUE_SIZE", "16"),
         metavar="N",
-        help="visitors that may wait for their turn (default: %(default)s)",
+        help="visitors that may wait in the queue (default: %(default)s)",
     )
     parser.add_argument(
         "--max-new-tokens",
         type=_count,
         default=_environment("MAX_NEW_TOKENS", "512"),
         metavar="N",
-        help=f"the most that the page lets one ask for, up to {MAX_NEW_TOKENS:,} "
-        "(default: %(default)s)",
+        help=f"limit of new tokens on the page, {MAX_NEW_TOKENS:,} or less (default: %(default)s)",
     )
     parser.add_argument(
         "--mcp",
