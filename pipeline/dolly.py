@@ -32,7 +32,8 @@ from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, LaneRecorder
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE
+from pipeline.trace.recorder import LaneRecorder
 
 _CANDIDATES = 5  # of each model at each place, in a trace
 

@@ -24,8 +24,7 @@ class UserError(Exception):
 
 def _short(value: object) -> str:
     """A printable single line; `ascii` keeps NULs and lone surrogates harmless."""
-    if not isinstance(value, str):
-        return str(value)
-    shown = value if value.isprintable() else ascii(value)[1:-1]
+    text = str(value)
+    shown = text if text.isprintable() else ascii(text)[1:-1]
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    return f"“{shown}”"
+    return f"“{shown}”" if isinstance(value, str) else shown

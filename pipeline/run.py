@@ -12,7 +12,8 @@ from typing import Any
 
 from pipeline.decoding.events import Event, Finish, FinishReason
 from pipeline.decoding.race import Schedule, race
-from pipeline.trace.record import LaneRecorder, Token, Trace
+from pipeline.trace.record import Token, Trace
+from pipeline.trace.recorder import LaneRecorder
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from pipeline.models.pairs import Chip, Model, Pair
 from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.run import Run
-from pipeline.trace.record import LaneRecorder, Trace
+from pipeline.trace.record import Trace
+from pipeline.trace.recorder import LaneRecorder
 from tests.fakes import FakeLM
 from ui.run.loader import Loader
 

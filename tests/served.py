@@ -3,20 +3,11 @@
 from contextlib import closing, contextmanager
 
 from tests.fake_dolly import PAIR, loader_of
+from tests.traces import MARKUP, WORDS
 from ui.page import build, serve
 
 LANES = ("autoregressive", "speculative")
-PLAIN = [f" word{i}" for i in range(12)]
-MARKUP = (
-    "<img src=x onerror='window.hacked=1'>",
-    "<script>window.hacked=2</script>",
-    "${window.hacked=3}",
-    "{{window.hacked}}",
-    "</span></div>",
-    "`&amp;\"'\\",
-    "\n",
-    "\u2028 ünï 🐕",
-)
+PLAIN = WORDS
 HOSTILE = "".join(MARKUP)
 
 

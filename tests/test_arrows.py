@@ -10,12 +10,22 @@ import pytest
 HEAVY = ("openvino", "gradio", "torch", "transformers", "optimum", "nncf")
 
 
+def loaded(module, names):
+    """Those of `names` that importing `module` loads, in a process of its own."""
+    imported = ", ".join(modules(module))
+    code = f"import sys, {imported}; print(*sys.modules.keys() & set({names!r}))"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        ).stdout.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [
         ("pipeline", ()),
         ("pipeline.decoding.decoders", ()),
-        ("pipeline.trace.record", ()),
         ("pipeline.request", ()),
         ("pipeline.models.store", ()),
         ("pipeline.runtime.kv_cache.*", ()),
@@ -26,12 +36,22 @@ HEAVY = ("openvino", "gradio", "torch", "transformers", "optimum", "nncf")
     ],
 )
 def test_importing_loads_nothing_heavy(module, allowed):
-    names = ", ".join(modules(module))
-    code = f"import sys, {names}; print(*sys.modules.keys() & set({HEAVY!r}))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    ).stdout.split()
-    assert set(loaded) <= set(allowed)
+    assert loaded(module, HEAVY) <= set(allowed)
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("pipeline.trace", ()),
+        ("pipeline.trace.record", ()),
+        ("pipeline.trace.recorder", ()),
+        ("pipeline.trace.cost_model", ()),
+        ("pipeline.trace.reader", ("numpy", "pydantic")),  # numpy, for the request
+    ],
+)
+def test_importing_the_trace_loads_no_tokenizer_and_no_models(module, allowed):
+    light = ("numpy", "pydantic", "tokenizers", "pipeline.text.tokenizer", "pipeline.dolly")
+    assert loaded(module, HEAVY + light) <= set(allowed)
 
 
 def modules(name):

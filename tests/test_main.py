@@ -4,14 +4,14 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.models.pairs import PAIRS
-from pipeline.trace.record import Trace
+from pipeline.trace.reader import parse_trace
 
 
 def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
     file = tmp_path / "trace.json"
     command = ["Why is the sky blue?", "--mode", "race", "--json", str(file)]
     assert main([*command, "--max-new-tokens", "20", "--draft-length", "3"]) == 0
-    trace = Trace.from_json(file.read_text())
+    trace = parse_trace(file.read_text())
     printed = capsys.readouterr().out
     for lane in trace.lanes.values():
         assert lane.text.strip() in printed
@@ -24,7 +24,7 @@ def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
 def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     file = tmp_path / "trace.json"
     assert main(["Why?", "--mode", mode, "--max-new-tokens", "5", "--json", str(file)]) == 0
-    assert list(Trace.from_json(file.read_text()).lanes) == [mode]
+    assert list(parse_trace(file.read_text()).lanes) == [mode]
     assert "speedup" not in capsys.readouterr().out
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
 from pipeline.request import Request
-from pipeline.trace.record import Trace
+from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import (
     HOSTILE,
@@ -81,7 +81,7 @@ def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
         status_says(page, "×")
         with page.expect_download() as download:
             page.get_by_role("button", name="Download the trace").click()
-        trace = Trace.from_json(download.value.path().read_text(encoding="utf-8"))
+        trace = parse_trace(download.value.path().read_text(encoding="utf-8"))
         assert trace.finished
         assert all(lane.tokens for lane in trace.lanes.values())
         assert_shows(page, trace)
@@ -369,7 +369,7 @@ def test_the_api_streams_and_its_trace_is_the_whole_record(url, dolly):
     with closing(Client(url, verbose=False)) as client:
         job = client.submit("Say something", api_name="/race")
         *streamed, last = map(json.loads, job)
-        trace = Trace.from_json(json.dumps(last["trace"]))
+        trace = parse_trace(json.dumps(last["trace"]))
         assert len(streamed) > 3
         for name, lane in trace.lanes.items():
             tokens = [

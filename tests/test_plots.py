@@ -16,7 +16,7 @@ from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.paged import PAGED
-from pipeline.trace.record import Trace
+from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import PROMPT, FakeDolly
 from tests.fakes import FakeLM
 from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
@@ -78,13 +78,13 @@ def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
 
 def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
     trace = trace_of(temperature=0.7)
-    assert run_values(Trace.from_json(trace.to_json())) == run_values(trace)
+    assert run_values(parse_trace(trace.to_json())) == run_values(trace)
     old = json.loads(trace.to_json())  # as one was before steps told the likeliest tokens
     del old["pieces"]
     for lane in old["lanes"].values():
         for step in lane["steps"]:
             del step["target_top"], step["draft_top"]
-    assert set(run_values(Trace.from_json(json.dumps(old)))) == set(RUN_TABS)
+    assert set(run_values(parse_trace(json.dumps(old)))) == set(RUN_TABS)
 
 
 def test_bars_differ_in_more_than_colour():

@@ -1,179 +1,235 @@
-"""JSON that anybody may have written, read into frozen dataclasses by their annotations.
+"""A trace from JSON that anybody may have written: all that is shown can rely on it.
 
-Knows types, not what they mean. Numbers are counts, seconds and probabilities: finite and not
-negative. Texts are such as can be written again.
+pydantic reads the types, strictly: the dataclasses of `record`, and the objects around them as
+described here. The checks after it hold what types cannot: that the parts belong together.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import MISSING, fields, is_dataclass
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import datetime
 from functools import cache
-from math import isfinite
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from itertools import groupby
+from math import isclose, isfinite
+from operator import attrgetter
+from typing import Any, Literal, NotRequired, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator
+from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no other
+
+from pipeline.decoding.events import Origin
+from pipeline.errors import UserError
+from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.trace.record import SCHEMA, Lane, StepRecord, Token, Trace
 
 _LARGEST = 2**53  # whole numbers beyond it are not the same in every program
-_SCALARS = (int, float, str)
-_DEEPEST = 4  # objects within an object whose fields are not known
+_SHORTEST, _LONGEST = 1e-9, 1e6  # seconds; what took less, or longer, was not timed
+_TOLERANCE = 1e-6  # between times that are to be equal; relative, and in seconds
+_CANDIDATES = 5  # of each model at each place, at most
 
 
-class MisfitError(ValueError):
+def parse_trace(text: str) -> Trace:
+    """Reads what `Trace.to_json` wrote, or what anybody else did. Unknown fields are ignored.
+
+    Raises:
+        UserError: the text is not a `trace@1`. It names the path of the first field that is wrong.
+    """
+    try:
+        return _checked(_validator().validate_json(text, strict=True))
+    except ValidationError as error:
+        misfit = _misfit(error)
+    except _MisfitError as error:
+        misfit = error
+    remedy = f"it must {misfit.wanted}; choose a file that holds a {SCHEMA}"
+    raise UserError(f"trace {misfit.where}".strip(), misfit.value, remedy)
+
+
+class _Model(TypedDict):
+    id: NotRequired[str | None]
+    parameters: NotRequired[int | None]
+    weights: NotRequired[str | None]
+    bytes: NotRequired[int | None]
+    kv_precision: NotRequired[str | None]
+
+
+class _Pair(TypedDict):
+    name: str
+    target: _Model
+    draft: NotRequired[_Model | None]
+    device: NotRequired[str]
+    kv_cache: NotRequired[str]
+    kv_block: NotRequired[int | None]
+    note: NotRequired[str]
+
+
+class _Lanes(TypedDict):
+    autoregressive: NotRequired[Lane]
+    speculative: NotRequired[Lane]
+
+
+class _File(TypedDict):
+    """A `Trace` as a file has it."""
+
+    schema: Literal["trace@1"]
+    created: str
+    environment: dict[str, Any]
+    pair: _Pair
+    request: dict[str, Any]
+    prompt_tokens: tuple[int, ...]
+    lanes: _Lanes
+    pieces: NotRequired[dict[str, Any]]
+
+
+_LIMITS: dict[object, dict[str, object]] = {  # by pydantic's name of a type
+    # Numbers are counts, seconds and probabilities.
+    "int": {"ge": 0, "le": _LARGEST},
+    "float": {"ge": 0, "allow_inf_nan": False},
+    "tuple": {"fail_fast": True},  # to collect a million errors takes seconds
+}
+
+
+@cache
+def _validator() -> SchemaValidator:
+    return SchemaValidator(_limited(TypeAdapter(_File).core_schema))
+
+
+def _limited(schema: Any) -> Any:
+    """A schema of pydantic's, with `_LIMITS` on each number and list in it."""
+    if isinstance(schema, list):
+        return [_limited(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {name: _limited(part) for name, part in schema.items()}
+    return parts | _LIMITS.get(schema.get("type"), {})
+
+
+class _MisfitError(Exception):
     """A value that is not what belongs there.
 
     Args:
         where: its path.
-        value: what is there; what is no scalar is told by its type.
-        wanted: what belongs there, as in "it must be …".
+        value: what is there; a list or an object is named by its type.
+        wanted: what it must do, as in "be text".
     """
 
     def __init__(self, where: str, value: object, wanted: str) -> None:
         super().__init__(where, value, wanted)
-        scalar = value is None or isinstance(value, bool | float | str)
-        short = scalar or (isinstance(value, int) and abs(value) <= _LARGEST)
-        self.where, self.wanted = where.lstrip("."), wanted
-        self.value = value if short else type(value).__name__
+        self.where, self.wanted = where, wanted
+        self.value = type(value).__name__ if isinstance(value, list | tuple | dict) else value
 
 
-def parse(text: str) -> Any:
-    """The JSON in `text`.
-
-    Raises:
-        MisfitError: it holds none.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MisfitError("", str(error), "JSON") from None
-
-
-def read(kind: Any, value: Any, where: str = "") -> Any:
-    """`value` as a `kind`: a dataclass, a tuple, a dict, an enum, a scalar, or one of them or None.
-
-    Of a dataclass, unknown fields are passed over, and those with a default may be missing.
-
-    Raises:
-        MisfitError: it is none.
-    """
-    origin, arguments = _parts(kind)
-    if origin in _SCALARS:
-        return _scalar(origin, value, where)
-    if origin is UnionType:
-        one, none = arguments
-        require(none is NoneType, where, value, "of one type")
-        return None if value is None else read(one, value, where)
-    if origin is Any:
-        return _plain(value, where)
-    if origin is tuple:
-        return _tuple(arguments, value, where)
-    if origin is dict:
-        return _dict(arguments, value, where)
-    if isinstance(origin, type) and is_dataclass(origin):
-        return _dataclass(origin, value, where)
-    assert issubclass(origin, StrEnum), origin
-    require(value in list(origin), where, value, " or ".join(origin))
-    return origin(value)
-
-
-@cache
-def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(kind) or kind, get_args(kind)
-
-
-def require(holds: bool, where: str, value: object, wanted: str) -> None:
-    """Raises MisfitError unless it holds."""
+def _require(holds: bool, where: str, value: object, wanted: str) -> None:
     if not holds:
-        raise MisfitError(where, value, wanted)
+        raise _MisfitError(where, value, wanted)
 
 
-def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    require(isinstance(value, list), where, value, "a list")
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(value)
-    require(len(value) == len(kinds), where, value, f"a list of {len(kinds)}")
-    places = enumerate(zip(kinds, value, strict=True))
-    return tuple(read(kind, item, f"{where}[{place}]") for place, (kind, item) in places)
+def _misfit(error: ValidationError) -> _MisfitError:
+    """The first of its errors, whose texts are such as "Input should be a valid string"."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in first["loc"])
+    value, wanted = first["input"], first["msg"].partition(" should ")[2]
+    if first["type"] == "missing":
+        value, wanted = "nothing", "be there"
+    elif first["type"] == "json_invalid":
+        value, wanted = first["msg"], "be JSON"
+    return _MisfitError(where.lstrip("."), value, wanted)
 
 
-def _dict(kinds: tuple[Any, ...], value: Any, where: str) -> dict[Any, Any]:
-    """By ids or by names."""
-    require(isinstance(value, dict), where, value, "an object")
-    key, item = kinds
-    made = {}
-    for name, entry in value.items():
-        if key is int:
-            require(name.isdecimal() and len(name) < 16, where, name, "by token id")
-        made[key(read(str, name, where))] = read(item, entry, _below(where, name))
-    return made
+def _checked(file: _File) -> Trace:
+    """The trace, once it is sure that its parts belong together.
 
-
-def _dataclass(cls: Any, value: Any, where: str) -> Any:
-    require(isinstance(value, dict), where, value, "an object")
-    made = {}
-    for name, kind, optional in _fields(cls):
-        if name in value:
-            made[name] = read(kind, value[name], f"{where}.{name}")
-        else:
-            require(optional, f"{where}.{name}", "nothing", "there")
-    return cls(**made)
-
-
-@cache
-def _fields(cls: Any) -> list[tuple[str, Any, bool]]:
-    """Of each field its name, its type and whether it has a default."""
-    hints = get_type_hints(cls)
-    return [
-        (f.name, hints[f.name], not (f.default is MISSING and f.default_factory is MISSING))
-        for f in fields(cls)
-    ]
-
-
-def _scalar(kind: type[Any], value: Any, where: str) -> Any:
-    if kind is str:
-        require(_is_text(value), where, value, "text")
-    elif kind is int:
-        require(_is_count(value), where, value, "a whole number, not negative")
-    else:
-        require(_is_measure(value), where, value, "a finite number, not negative")
-    return value
-
-
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
-    """What has no known type, but must still be safe to show and to write."""
-    if isinstance(value, dict | list):
-        require(depth < _DEEPEST, where, value, "less deep")
-        named = value.items() if isinstance(value, dict) else (("", entry) for entry in value)
-        for name, entry in named:
-            require(_is_text(name), where, name, "text")
-            _plain(entry, _below(where, name), depth + 1)
-    else:
-        sound = value is None or isinstance(value, bool) or _is_text(value) or _is_measure(value)
-        require(sound, where, value, "text or a finite number")
-    return value
-
-
-def _below(where: str, name: str) -> str:
-    """The path of an entry. Its name may be anything, and is told if it is a short word."""
-    return f"{where}.{name}" if name.isidentifier() and len(name) < 20 else where
-
-
-def _is_text(value: object) -> bool:
-    """Lone surrogates are no text: no encoding has them."""
-    if not isinstance(value, str):
-        return False
+    Raises:
+        UserError: its request is none.
+    """
+    known = {one.name for one in fields(Request)}
+    asked = {name: value for name, value in file["request"].items() if name in known}
+    _require("instruction" in asked, "request.instruction", "nothing", "be there")
+    request = Request(**asked)
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        created = datetime.fromisoformat(file["created"]).isoformat()
+    except ValueError:
+        raise _MisfitError("created", file["created"], "be a time in ISO 8601") from None
+    _check_environment(file["environment"])
+    lanes = cast(dict[str, Lane], file["lanes"])
+    _require(bool(lanes), "lanes", lanes, "have one or two of this program's")
+    for name, lane in lanes.items():
+        _check_lane(lane, request.max_new_tokens, f"lanes.{name}")
+    return Trace(
+        created=created,
+        environment=file["environment"],
+        pair={**file["pair"]},
+        request=asdict(request),
+        prompt_tokens=file["prompt_tokens"],
+        lanes=lanes,
+        pieces=_pieces(file.get("pieces", {})),
+    )
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+def _check_environment(environment: Mapping[str, Any]) -> None:
+    """Its values can be shown and written again."""
+    for value in environment.values():
+        finite = isinstance(value, float) and isfinite(value)
+        plain = value is None or finite or isinstance(value, str | int)
+        _require(plain, "environment", value, "have values that are text or finite numbers")
 
 
-def _is_measure(value: object) -> bool:
-    if isinstance(value, float):
-        return isfinite(value) and value >= 0
-    return _is_count(value)
+def _pieces(pieces: Mapping[str, Any]) -> dict[int, str]:
+    for token, text in pieces.items():
+        is_id = token.isascii() and token.isdecimal() and len(token) < 16
+        _require(is_id, "pieces", token, "be a token id")
+        _require(isinstance(text, str), f"pieces.{token}", text, "be text")
+    return {int(token): text for token, text in pieces.items()}
+
+
+def _check_lane(lane: Lane, max_tokens: int, where: str) -> None:
+    """Its steps follow each other, and its tokens and its text are theirs."""
+    count = len(lane.tokens)
+    _require(count <= max_tokens, f"{where}.tokens", count, f"be at most {max_tokens}")
+    text = "".join(token.text for token in lane.tokens)
+    _require(text == lane.text, f"{where}.text", lane.text, "be the texts of its tokens, joined")
+    _require(lane.prefill_s <= _LONGEST, f"{where}.prefill_s", lane.prefill_s, "be shorter")
+    clock, by_step = lane.prefill_s, groupby(lane.tokens, attrgetter("step"))
+    for index, step in enumerate(lane.steps):
+        here = f"{where}.steps[{index}]"
+        at, emitted = next(by_step, (None, iter(())))
+        _require(step.index == index == at, f"{here}.index", step.index, f"be {index}, with tokens")
+        _require(step.seconds >= _SHORTEST, f"{here}.verify_s", step.verify_s, "be longer")
+        clock += step.seconds
+        _require(clock <= _LONGEST, f"{here}.time_s", clock, "be shorter")
+        _require_time(step.time_s, clock, f"{here}.time_s")
+        _check_step(step, tuple(emitted), here)
+    extra = next(by_step, None)
+    _require(extra is None, f"{where}.tokens", "more", "be those of its steps")
+
+
+def _require_time(seconds: float, expected: float, where: str) -> None:
+    near = isclose(seconds, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    _require(near, where, seconds, f"be {expected:.6g}, the sum so far")
+
+
+def _check_step(step: StepRecord, emitted: Sequence[Token], where: str) -> None:
+    """Its lists are of one length, and its tokens are what became of its draft."""
+    drafted = len(step.drafted)
+    most = MAX_DRAFT_LENGTH
+    _require(drafted <= most, f"{where}.drafted", drafted, f"be at most {most} long")
+    _require(step.accepted <= drafted, f"{where}.accepted", step.accepted, f"be at most {drafted}")
+    for name in ("draft_prob", "target_prob", "accept_prob", "uniform"):
+        length = len(getattr(step, name))
+        _require(length == drafted, f"{where}.{name}", length, f"be {drafted} long")
+    for name, expected in (("target_top", len(emitted)), ("draft_top", drafted)):
+        top = getattr(step, name)
+        _require(len(top) in (0, expected), f"{where}.{name}", len(top), f"be {expected} long")
+        longest = max(map(len, top), default=0)
+        within = longest <= _CANDIDATES
+        _require(within, f"{where}.{name}", longest, f"be at most {_CANDIDATES} tokens each")
+    for token in emitted:
+        _require_time(token.time_s, step.time_s, f"{where}'s tokens")
+    last = Origin.RESAMPLED if step.accepted < drafted else Origin.BONUS
+    origins = [*[Origin.ACCEPTED] * step.accepted, last if drafted else Origin.TARGET]
+    found = [token.origin for token in emitted]
+    same = found == origins[: len(found)]
+    _require(same, f"{where}'s tokens", ", ".join(found), f"be {', '.join(origins)}")
+    ids = tuple(token.id for token in emitted[: step.accepted])
+    _require(ids == step.drafted[: len(ids)], f"{where}'s tokens", ids, "be the accepted drafts")

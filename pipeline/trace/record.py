@@ -1,43 +1,21 @@
 """`trace@1`: the one record from which everything shown or exported is derived.
 
-A `LaneRecorder` turns a lane's events into a `Lane`; a `Trace` holds the lanes and what they ran
-on. Stored are counts and seconds; every rate is a property.
+Stored are counts and seconds; every rate is a property, or a function of `metrics`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime
-from itertools import chain, groupby, takewhile
-from math import isclose
-from operator import attrgetter
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any
 
-from pipeline.decoding.events import (
-    Drafted,
-    Event,
-    Finish,
-    FinishReason,
-    Origin,
-    Prefill,
-    Round,
-    Step,
-    fields_of,
-)
-from pipeline.errors import UserError
-from pipeline.request import MAX_DRAFT_LENGTH, Request
-from pipeline.text.tokenizer import Detokenizer
-from pipeline.trace.reader import MisfitError, parse, read, require
+from pipeline.decoding.events import FinishReason, Origin, Round
 
 SCHEMA = "trace@1"
 
 AUTOREGRESSIVE = "autoregressive"
 SPECULATIVE = "speculative"
-
-_MOST_CANDIDATES = 5  # of each model at each place
-_MODEL_FIELDS = {"id": str, "parameters": int, "weights": str, "bytes": int, "kv_precision": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +57,7 @@ class Lane:
 
     @property
     def tokens_per_second(self) -> float | None:
-        return len(self.tokens) / self.decode_s if self.tokens else None
+        return len(self.tokens) / self.decode_s if self.decode_s else None
 
     @property
     def drafted(self) -> int:
@@ -177,165 +155,3 @@ class Trace:
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Trace:
-        """Reads what `to_json` wrote, or what anybody else did: all that is shown can rely on it.
-
-        Unknown fields, added later, are passed over.
-
-        Raises:
-            UserError: the text is not a `trace@1`.
-        """
-        try:
-            data = parse(text)
-            known = isinstance(data, dict) and data.get("schema") == SCHEMA
-            require(known, "", data.get("schema") if isinstance(data, dict) else data, SCHEMA)
-            return _checked(read(cls, data))
-        except MisfitError as error:
-            remedy = f"it must be {error.wanted}; choose a file that holds a {SCHEMA}"
-            raise UserError(f"trace {error.where}".strip(), error.value, remedy) from None
-
-
-class LaneRecorder:
-    """Turns one lane's events into its `Lane`, a token's text included.
-
-    Args:
-        detokenizer: of the lane's text.
-        piece: the text of a token on its own.
-    """
-
-    def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
-        self._detokenizer, self._piece = detokenizer, piece
-        self.pieces: dict[int, str] = {}
-        self._prefill_s = 0.0
-        self._time_s = 0.0
-        self._finish: FinishReason | None = None
-        self._tokens: list[Token] = []
-        self._steps: list[StepRecord] = []
-
-    def record(self, event: Event) -> tuple[Token, ...]:
-        """Takes the next event; returns the tokens that it emitted."""
-        match event:
-            case Prefill(seconds=seconds):
-                self._prefill_s = self._time_s = seconds
-            case Step():
-                self._time_s += event.seconds
-                self._steps.append(StepRecord(**fields_of(Round, event), time_s=self._time_s))
-                for token in _named(event):
-                    if token not in self.pieces:
-                        self.pieces[token] = self._piece(token)
-                made = tuple(self._text(event))
-                self._tokens.extend(made)
-                return made
-            case Finish(reason=reason):
-                self._finish = reason
-            case Drafted():
-                pass  # the step that follows tells what became of these
-        return ()
-
-    @property
-    def time_s(self) -> float:
-        """The lane's own clock."""
-        return self._time_s
-
-    @property
-    def finished(self) -> bool:
-        return self._finish is not None
-
-    def lane(self) -> Lane:
-        """The lane as it stands."""
-        tokens = tuple(self._tokens)
-        text = "".join(token.text for token in tokens)
-        return Lane(self._prefill_s, self._finish, text, tokens, tuple(self._steps))
-
-    def _text(self, step: Step) -> Iterable[Token]:
-        for token, origin in zip(step.tokens, step.origins, strict=True):
-            piece = self._detokenizer.push(token)
-            yield Token(token, piece, origin, step.index, self._time_s)
-
-
-def _named(step: Step) -> Iterable[int]:
-    """The token ids in a step."""
-    told = chain(*step.target_top, *step.draft_top)
-    return chain(step.tokens, step.drafted, (token for token, _ in told))
-
-
-_LONGEST = 1e6  # seconds; what is longer was not timed
-
-
-def _checked(trace: Trace) -> Trace:
-    """`trace`, once it is sure that its parts belong together.
-
-    Raises:
-        MisfitError: they do not.
-        UserError: its request is none.
-    """
-    about = {one.name for one in fields(Request)}
-    given = {name: value for name, value in trace.request.items() if name in about}
-    require("instruction" in given, "request.instruction", "nothing", "there")
-    request = Request(**given)
-    try:
-        created = datetime.fromisoformat(trace.created).isoformat()
-    except ValueError:
-        raise MisfitError("created", trace.created, "a time in ISO 8601") from None
-    _check_pair(trace.pair)
-    read(str, trace.environment.get("cpu", ""), "environment.cpu")
-    require(bool(trace.lanes), "lanes", trace.lanes, "one or two")
-    for name, lane in trace.lanes.items():
-        require(name in (AUTOREGRESSIVE, SPECULATIVE), "lanes", name, "known")
-        _check_lane(lane, request.max_new_tokens, f"lanes.{name}")
-    return replace(trace, created=created, request={**trace.request, **asdict(request)})
-
-
-def _check_pair(pair: Mapping[str, Any]) -> None:
-    read(str, pair.get("name"), "pair.name")
-    models = {role: pair.get(role) for role in ("target", "draft")}
-    require(models["target"] is not None, "pair.target", "nothing", "there")
-    for role, model in models.items():
-        if model is not None:
-            read(dict[str, Any], model, f"pair.{role}")
-            for name, kind in _MODEL_FIELDS.items():
-                read(kind | None, model.get(name), f"pair.{role}.{name}")
-
-
-def _check_lane(lane: Lane, most: int, where: str) -> None:
-    """Its steps follow each other, its tokens are theirs, and its text is theirs."""
-    require(len(lane.tokens) <= most, f"{where}.tokens", len(lane.tokens), f"at most {most}")
-    text = "".join(token.text for token in lane.tokens)
-    require(text == lane.text, f"{where}.text", lane.text, "the texts of its tokens, joined")
-    require(lane.prefill_s <= _LONGEST, f"{where}.prefill_s", lane.prefill_s, "shorter")
-    clock, by_step = lane.prefill_s, groupby(lane.tokens, attrgetter("step"))
-    for index, step in enumerate(lane.steps):
-        here = f"{where}.steps[{index}]"
-        place, made = next(by_step, (None, iter(())))
-        clock += step.seconds
-        require(step.index == index == place, f"{here}.index", step.index, f"{index}, with tokens")
-        require(clock <= _LONGEST, f"{here}.time_s", clock, "shorter")
-        near = isclose(step.time_s, clock, rel_tol=1e-6, abs_tol=1e-6)
-        require(near, f"{here}.time_s", step.time_s, f"{clock:.6g}, the sum so far")
-        _check_step(step, tuple(made), here)
-    extra = next(by_step, None)
-    require(extra is None, f"{where}.tokens", "more", "those of its steps")
-
-
-def _check_step(step: StepRecord, made: tuple[Token, ...], where: str) -> None:
-    drafted = len(step.drafted)
-    require(drafted <= MAX_DRAFT_LENGTH, f"{where}.drafted", drafted, f"{MAX_DRAFT_LENGTH} at most")
-    require(step.accepted <= drafted, f"{where}.accepted", step.accepted, f"{drafted} at most")
-    for name in ("draft_prob", "target_prob", "accept_prob", "uniform"):
-        values = getattr(step, name)
-        require(len(values) == drafted, f"{where}.{name}", len(values), f"{drafted} long")
-    tops = (("target_top", step.target_top, len(made)), ("draft_top", step.draft_top, drafted))
-    for name, top, length in tops:
-        require(len(top) in (0, length), f"{where}.{name}", len(top), f"{length} long")
-        require(
-            all(len(one) <= _MOST_CANDIDATES for one in top), f"{where}.{name}", "more", "short"
-        )
-    last = Origin.RESAMPLED if step.accepted < drafted else Origin.BONUS
-    origins = [*[Origin.ACCEPTED] * step.accepted, last if drafted else Origin.TARGET]
-    fates = [token.origin for token in made]
-    told = ", ".join(fates)
-    require(fates == origins[: len(made)], f"{where}'s tokens", told, ", ".join(origins))
-    ids = tuple(token.id for token in made[: step.accepted])
-    require(ids == step.drafted[: len(ids)], f"{where}'s tokens", ids, "the accepted drafts")

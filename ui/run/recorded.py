@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Trace
 from ui.component import ASSETS
 
@@ -33,7 +34,7 @@ def read_trace(path: Path) -> Trace:
         remedy = f"choose one of at most {_LARGEST // 2**20} MB"
         raise UserError("trace file", f"{size / 2**20:.0f} MB", remedy)
     try:
-        return Trace.from_json(path.read_text(encoding="utf-8-sig"))
+        return parse_trace(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise UserError("trace file", path.name, "choose a text file in UTF-8") from None
 

@@ -1,0 +1,93 @@
+"""Events to lanes: records what a decoder does, with the text of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Protocol
+
+from pipeline.decoding.events import (
+    Drafted,
+    Event,
+    Finish,
+    FinishReason,
+    Prefill,
+    Round,
+    Step,
+    fields_of,
+)
+from pipeline.trace.record import Lane, StepRecord, Token
+
+
+class Detokenizer(Protocol):
+    """Streams one sequence's text."""
+
+    def push(self, token: int) -> str:
+        """The whole characters that `token` completes; "" if none, or for the end key."""
+        ...
+
+
+class LaneRecorder:
+    """Turns one lane's events into its `Lane`.
+
+    Args:
+        detokenizer: of the lane's text.
+        piece: returns the text of a token on its own.
+
+    Attributes:
+        pieces: the text of each token that a step names, on its own.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
+        self._detokenizer, self._piece = detokenizer, piece
+        self.pieces: dict[int, str] = {}
+        self._prefill_s = 0.0
+        self._time_s = 0.0
+        self._finish: FinishReason | None = None
+        self._tokens: list[Token] = []
+        self._steps: list[StepRecord] = []
+
+    def record(self, event: Event) -> tuple[Token, ...]:
+        """Records the next event; returns the tokens that it emitted."""
+        match event:
+            case Prefill(seconds=seconds):
+                self._prefill_s = self._time_s = seconds
+            case Step():
+                self._time_s += event.seconds
+                self._steps.append(StepRecord(**fields_of(Round, event), time_s=self._time_s))
+                for token in _named(event):
+                    if token not in self.pieces:
+                        self.pieces[token] = self._piece(token)
+                emitted = tuple(self._emitted(event))
+                self._tokens.extend(emitted)
+                return emitted
+            case Finish(reason=reason):
+                self._finish = reason
+            case Drafted():
+                pass  # the step that follows has these, and what became of them
+        return ()
+
+    @property
+    def time_s(self) -> float:
+        """The lane's own clock."""
+        return self._time_s
+
+    @property
+    def finished(self) -> bool:
+        return self._finish is not None
+
+    def lane(self) -> Lane:
+        """The lane as it stands."""
+        tokens = tuple(self._tokens)
+        text = "".join(token.text for token in tokens)
+        return Lane(self._prefill_s, self._finish, text, tokens, tuple(self._steps))
+
+    def _emitted(self, step: Step) -> Iterable[Token]:
+        for token, origin in zip(step.tokens, step.origins, strict=True):
+            yield Token(token, self._detokenizer.push(token), origin, step.index, self._time_s)
+
+
+def _named(step: Step) -> Iterable[int]:
+    """The ids of all tokens that a step names."""
+    candidates = chain(*step.target_top, *step.draft_top)
+    return chain(step.tokens, step.drafted, (token for token, _ in candidates))

@@ -1,0 +1,71 @@
+"""The record: its figures from its counts and seconds, and its JSON."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pipeline.decoding.events import FinishReason
+from tests.traces import alone, ran, timed
+
+
+def lanes(slow_s, fast_s):
+    return timed(
+        {
+            "autoregressive": lambda step: {"verify_s": slow_s, "other_s": 0.0},
+            "speculative": lambda step: {"draft_s": 0.0, "verify_s": fast_s, "other_s": 0.0},
+        }
+    )
+
+
+def test_the_json_has_the_names_of_trace_1():
+    record = json.loads(ran(temperature=1.0).to_json())
+    assert record["schema"] == "trace@1"
+    lane = record["lanes"]["speculative"]
+    assert lane.keys() == {"prefill_s", "finish", "text", "tokens", "steps"}
+    assert lane["tokens"][0].keys() == {"id", "text", "origin", "step", "time_s"}
+    named = {"index", "draft_s", "verify_s", "other_s", "time_s", "drafted", "accepted"}
+    named |= {"draft_prob", "target_prob", "accept_prob", "uniform", "target_top", "draft_top"}
+    named |= {"target_kv_len", "draft_kv_len", "target_kv_bytes", "draft_kv_bytes"}
+    assert all(named <= step.keys() for step in lane["steps"])
+
+
+def test_the_speedup_is_of_decoded_tokens_prefill_apart():
+    trace = lanes(0.010, 0.008)
+    fast = trace.speculative
+    assert trace.autoregressive.tokens_per_second == pytest.approx(100)
+    assert fast.seconds_per_token == pytest.approx(0.008 * len(fast.steps) / len(fast.tokens))
+    assert trace.speedup == pytest.approx(0.010 / fast.seconds_per_token)
+    assert alone(trace, "speculative").speedup is None
+
+
+def test_a_lane_without_tokens_or_without_time_has_no_rate():
+    trace = lanes(0.010, 0.0)
+    assert trace.speculative.tokens_per_second is None
+    assert trace.speedup is None
+    nothing = replace(trace.speculative, tokens=(), steps=(), text="")
+    figures = ("tokens_per_second", "seconds_per_token", "acceptance_rate", "block_efficiency")
+    assert [getattr(nothing, name) for name in figures] == [None] * 4
+
+
+def test_rates_of_drafts_are_of_what_was_tested_and_of_what_was_drafted():
+    lane = ran(temperature=1.0).speculative
+    tested = sum(min(step.accepted + 1, len(step.drafted)) for step in lane.steps)
+    assert lane.acceptance_rate == lane.accepted / tested
+    assert lane.drafted_yield == lane.accepted / sum(len(step.drafted) for step in lane.steps)
+    assert lane.block_efficiency == len(lane.tokens) / len(lane.steps)
+    assert lane.undrafted == sum(not step.drafted for step in lane.steps)
+
+
+def test_identical_is_claimed_of_greedy_runs_that_ended():
+    greedy = ran()
+    assert greedy.identical
+    assert greedy.agreeing_tokens == len(greedy.speculative.tokens)
+    assert ran(temperature=1.0).identical is None
+    stopped = replace(greedy.speculative, finish=FinishReason.CANCELLED)
+    assert replace(greedy, lanes={**greedy.lanes, "speculative": stopped}).identical is None
+    last = replace(greedy.speculative.tokens[-1], id=999)
+    other = replace(greedy.speculative, tokens=(*greedy.speculative.tokens[:-1], last))
+    differing = replace(greedy, lanes={**greedy.lanes, "speculative": other})
+    assert differing.identical is False
+    assert differing.agreeing_tokens == len(other.tokens) - 1
