@@ -3,7 +3,9 @@
 `pytest tests/test_families.py -s` prints the table of `benchmarks/README.md`.
 """
 
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from pipeline.decoding.events import Step  # noqa: E402
 from pipeline.decoding.sampling import SamplingParams  # noqa: E402
 from pipeline.models.export import export  # noqa: E402
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError  # noqa: E402
+from pipeline.runtime.kv_cache.registry import FALLBACK  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from tests.families import CONTEXT, FAMILIES, VOCABULARY, make_checkpoint  # noqa: E402
 
@@ -24,33 +27,58 @@ GREEDY, NEVER = SamplingParams(), frozenset()
 TEXT = np.random.default_rng(0).integers(1, VOCABULARY, 60).tolist()
 
 
+@dataclass(frozen=True)
+class Family:
+    name: str
+    folder: Path
+    model: OVModel
+    logits: np.ndarray
+    hidden: np.ndarray  # the residual stream after each of the two layers
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request, tmp_path_factory):
-    """Its name, its compiled model, and torch's own logits of `TEXT`."""
+    """Compiled with the best cache that it can have, and what torch says of `TEXT`."""
     folder = tmp_path_factory.mktemp(request.param)
     checkpoint = make_checkpoint(request.param, folder / "checkpoint")
+    layers = next(m for m in checkpoint.modules() if isinstance(m, torch.nn.ModuleList))
+    last: list[torch.Tensor] = []  # transformers' own is normalised already
+    layers[-1].register_forward_hook(
+        lambda layer, inputs, output: last.append(output if torch.is_tensor(output) else output[0])
+    )
     with torch.no_grad():
-        logits = checkpoint(torch.tensor([TEXT])).logits[0].numpy()
+        said = checkpoint(torch.tensor([TEXT]), output_hidden_states=True)
+    hidden = np.concatenate([said.hidden_states[1][0], last[0][0]], axis=1)
     folder = export(folder / "checkpoint", folder / "ir", "int8")
     try:
-        return request.param, OVModel(folder), logits
+        model = OVModel(folder)
     except UnsupportedPolicyError:
-        return request.param, OVModel(folder, "stateful"), logits
+        model = OVModel(folder, FALLBACK)
+    return Family(request.param, folder, model, said.logits[0].numpy(), hidden)
 
 
 def test_cached_logits_are_those_of_the_checkpoint(family):
-    _, model, expected = family
+    model = family.model
     sequence = model.sequence()
     got = [sequence.forward(TEXT[:40], logits_to_keep=1).logits]
     got += [sequence.forward(TEXT[at : at + 4], logits_to_keep=4).logits for at in range(40, 60, 4)]
-    difference = np.concatenate(got) - expected[39:]
-    # INT8 weights against float32: 0.03 to 0.05. MPT through the paged transformation: 0.39.
-    assert np.sqrt((difference**2).mean()) < 0.1 * expected.std()
+    # MPT through the paged transformation: 0.39.
+    assert error(np.concatenate(got), family.logits[39:]) < 0.1
     assert model.context_length in (CONTEXT, 2048)  # some have no end
 
 
+def test_hidden_states_are_those_of_the_checkpoint(family):
+    for kv_cache in {family.model.policy.name, FALLBACK}:
+        sequence = OVModel(family.folder, kv_cache, hidden_layers=(0, 1)).sequence()
+        got = [sequence.forward(TEXT[:40], logits_to_keep=0).hidden]
+        got += [sequence.forward(TEXT[at : at + 4], 1, pad_to=6).hidden for at in range(40, 60, 4)]
+        layers = np.split(np.concatenate(got), 2, axis=1)
+        for layer, expected in zip(layers, np.split(family.hidden, 2, axis=1), strict=True):
+            assert error(layer, expected) < 0.1
+
+
 def test_after_a_rollback_nothing_is_left_of_what_was(family):
-    _, model, _ = family
+    model = family.model
     straight, back = model.sequence(), model.sequence()
     for sequence in (straight, back):
         sequence.forward(TEXT[:40], logits_to_keep=0)
@@ -63,7 +91,7 @@ def test_after_a_rollback_nothing_is_left_of_what_was(family):
 
 
 def test_greedy_speculation_equals_autoregression(family, capsys):
-    name, model, _ = family
+    model = family.model
     accepted = tested = 0
     for start in range(0, 40, 8):
         prompt = TEXT[start : start + 12]
@@ -79,7 +107,12 @@ def test_greedy_speculation_equals_autoregression(family, capsys):
     assert 0 < accepted < tested
     with capsys.disabled():
         drafts = f"{accepted} of {tested} drafts accepted"
-        print(f"\n| {name} | {model.policy.name} | yes | yes | yes ({drafts}) |")
+        print(f"\n| {family.name} | {model.policy.name} | yes | yes | yes ({drafts}) |")
+
+
+def error(got, expected):
+    """Root mean square, of the spread. INT8 weights against float32 make it 0.01 to 0.06."""
+    return np.sqrt(((got - expected) ** 2).mean()) / expected.std()
 
 
 class Forgetful(ModelDrafter):

@@ -53,9 +53,10 @@ def output_hidden(model: ov.Model, layers: Sequence[int]) -> int:
     for node in model.get_ordered_ops():
         if node.get_type_name() == "Add" and (scope := _LAYER.match(node.get_friendly_name())):
             streams[int(scope[1])] = node.output(0)
+    found = [layer for layer in streams if streams[layer].get_partial_shape()[-1] == width]
     for layer in layers:
-        if layer not in streams or streams[layer].get_partial_shape()[-1] != width:
-            remedy = f"choose from 0 to {max(streams)}" if streams else "convert the model again"
+        if layer not in found:
+            remedy = f"choose from 0 to {max(found)}" if found else "choose another model"
             raise UserError("hidden layer", layer, remedy)
     hidden = ops.concat([streams[layer] for layer in layers], axis=-1)
     hidden.output(0).set_names({HIDDEN})

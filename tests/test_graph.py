@@ -1,0 +1,78 @@
+"""Hidden states beside the logits: of every token, for every cache; the logits stay the same."""
+
+import numpy as np
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.runtime.model import OVModel
+
+FOLDER = EMBEDDED / "target"  # ten layers
+WIDTH = 512  # of each
+TOKENS = np.random.default_rng(0).integers(0, 999, 200).tolist()
+# Tokens of a forward pass, and what it is padded to: a prompt of two chunks, then decoding.
+PASSES = ((150, 0), *((size, 0) for size in range(1, 9)), (3, 9), (1, 4), (2, 0))
+
+
+def outputs(sequence):
+    read = 0
+    for size, pad_to in PASSES:
+        yield sequence.forward(TOKENS[read : read + size], min(size, 9), pad_to)
+        read += size
+
+
+@pytest.mark.parametrize("kv_cache", POLICIES)
+def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
+    both = OVModel(FOLDER, kv_cache, hidden_layers=(0, 2)).sequence()
+    for (size, _), got, plain in zip(
+        PASSES, outputs(both), outputs(OVModel(FOLDER, kv_cache).sequence()), strict=True
+    ):
+        assert (got.logits == plain.logits).all()
+        assert got.hidden.shape == (size, 2 * WIDTH)
+        assert got.hidden.dtype == np.float32
+        assert plain.hidden is None
+
+
+def test_layers_are_side_by_side_in_the_order_asked_for():
+    several = outputs(OVModel(FOLDER, hidden_layers=(2, 0)).sequence())
+    alone = outputs(OVModel(FOLDER, hidden_layers=(2,)).sequence())
+    for got, third in zip(several, alone, strict=True):
+        assert (got.hidden[:, :WIDTH] == third.hidden).all()
+        assert not np.allclose(got.hidden[:, WIDTH:], third.hidden)
+
+
+def test_hidden_states_have_the_same_bits_for_every_size_of_a_forward_pass():
+    lm = OVModel(FOLDER, hidden_layers=(1,))
+    alone = lm.sequence()
+    alone.forward(TOKENS[:30], 0)
+    singles = np.concatenate([alone.forward([token], 1).hidden for token in TOKENS[30:66]])
+    for size in (2, 4, 9):
+        together = lm.sequence()
+        together.forward(TOKENS[:30], 0)
+        hidden = [together.forward(TOKENS[at : at + size], 1).hidden for at in range(30, 66, size)]
+        assert (np.concatenate(hidden) == singles).all()
+
+
+def test_a_prompt_without_logits_still_has_its_hidden_states():
+    sequence = OVModel(FOLDER, hidden_layers=(1,)).sequence()
+    assert sequence.forward([], 0).hidden.shape == (0, WIDTH)
+    logits, hidden = sequence.forward(TOKENS[:40], 0)
+    assert logits.shape == (0, sequence.vocab_size)
+    assert hidden.shape == (40, WIDTH)
+    kept = hidden.copy()
+    sequence.forward(TOKENS[40:80], 0)
+    assert (hidden == kept).all()  # the caller's to keep
+    assert sequence.forward([], 0).hidden.shape == (0, WIDTH)
+
+
+def test_no_prefix_is_shared_where_the_hidden_states_of_each_token_are_wanted():
+    lm = OVModel(FOLDER, hidden_layers=(1,))
+    lm.share_prefix(TOKENS[:10])
+    assert len(lm.sequence(prompt=TOKENS[:20])) == 0
+
+
+@pytest.mark.parametrize("layer", [-1, 99])
+def test_a_layer_that_a_model_does_not_have_is_one_line(layer):
+    with pytest.raises(UserError, match=rf"^hidden layer: {layer} — choose from 0 to \d+\.$"):
+        OVModel(FOLDER, hidden_layers=(0, layer))
