@@ -63,7 +63,12 @@ def main() -> int:
                 "autoregressive_s": slow,
                 "speculative_s": fast,
                 "auto_s": auto,
-                "paper": {"autoregressive_s": paper_slow, "speculative_s": paper_fast},
+                "ratio": slow / fast,
+                "paper": {
+                    "autoregressive_s": paper_slow,
+                    "speculative_s": paper_fast,
+                    "ratio": paper_slow / paper_fast,
+                },
             }
         )
         rows.append(

@@ -76,6 +76,8 @@ class FakeDolly:
         return {
             "name": "fake",
             "device": "CPU",
+            "kv_cache": "paged",
+            "kv_block": 32,
             "note": "",
             "target": {"weights": "INT8"},
             "draft": None,

@@ -36,7 +36,9 @@ class FakeLM:
         self.widths: list[int] = []  # tokens of each run
         self.most_held = 0
 
-    kv_bytes = 0
+    @property
+    def kv_bytes(self) -> int:
+        return 8 * len(self.tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)

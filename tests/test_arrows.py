@@ -45,7 +45,7 @@ def test_importing_loads_nothing_heavy(module, allowed):
         ("pipeline.trace", ()),
         ("pipeline.trace.record", ()),
         ("pipeline.trace.recorder", ()),
-        ("pipeline.trace.cost_model", ()),
+        ("pipeline.trace.metrics", ()),
         ("pipeline.trace.reader", ("numpy", "pydantic")),  # numpy, for the request
     ],
 )

@@ -5,29 +5,18 @@ import io
 import json
 import re
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from pipeline.decoding.decoders import Speculative
-from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import ModelDrafter
-from pipeline.decoding.events import Step
-from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
-from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.trace.reader import parse_trace
-from tests.fake_dolly import PROMPT, FakeDolly
-from tests.fakes import FakeLM
+from tests.fake_dolly import FakeDolly
 from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
-from tests.test_cost_model import trace_of
-from ui.plots.figure import robust_limit
+from tests.traces import alone, old, ran, timed
 from ui.plots.table import Table
-from ui.tabs.acceptance import by_position, wilson
-from ui.tabs.cache import BLOCK, picture, rolled_back, saved
+from ui.tabs.cache import picture, saved
 from ui.tabs.how import how, paper
 from ui.tabs.registry import RUN_TABS, TABS, run_values
-from ui.tabs.steps import yields
 from ui.tabs.tab import RunTab
 
 PLOT = "document.querySelector('[data-plot=%s] .plot')"
@@ -38,10 +27,6 @@ def figures(trace):
     return {plot.name: plot.draw(trace) for tab in RUN_TABS.values() for plot in tab.plots}
 
 
-def alone(trace, name):
-    return replace(trace, lanes={name: trace.lanes[name]})
-
-
 def bars(plot):
     return {bar["name"]: bar for bar in plot.data if bar["type"] == "bar"}
 
@@ -50,9 +35,9 @@ def bars(plot):
 
 
 def test_each_of_the_six_is_a_figure_that_plotly_knows_whatever_the_run_came_to():
-    trace = trace_of(temperature=0.7)
+    trace = ran(temperature=0.7)
     begun = FakeDolly(PLAIN).start(Request("any")).trace()
-    for each in (trace, trace_of(), begun, *(alone(trace, name) for name in trace.lanes)):
+    for each in (trace, ran(), begun, *(alone(trace, name) for name in trace.lanes)):
         plots = figures(each)
         assert list(plots) == [
             *("lanes", "race", "cost", "yield", "positions", "predicted"),
@@ -66,7 +51,7 @@ def test_each_of_the_six_is_a_figure_that_plotly_knows_whatever_the_run_came_to(
 
 def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
     """Else it would fail in the browser, where `plots.js` looks for its element."""
-    trace, names = trace_of(), []
+    trace, names = ran(), []
     for tab in TABS:
         places = re.findall(r'data-plot="(\w+)"', tab.markup)
         assert places == [plot.name for plot in tab.plots]
@@ -77,25 +62,20 @@ def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
 
 
 def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
-    trace = trace_of(temperature=0.7)
+    trace = ran(temperature=0.7)
     assert run_values(parse_trace(trace.to_json())) == run_values(trace)
-    old = json.loads(trace.to_json())  # as one was before steps told the likeliest tokens
-    del old["pieces"]
-    for lane in old["lanes"].values():
-        for step in lane["steps"]:
-            del step["target_top"], step["draft_top"]
-    assert set(run_values(parse_trace(json.dumps(old)))) == set(RUN_TABS)
+    assert set(run_values(parse_trace(json.dumps(old(trace))))) == set(RUN_TABS)
 
 
 def test_bars_differ_in_more_than_colour():
-    plots = figures(trace_of(temperature=0.7))
+    plots = figures(ran(temperature=0.7))
     for name in ("lanes", "cost", "yield", "caches"):
         shapes = [bar["marker"]["pattern"]["shape"] for bar in bars(plots[name]).values()]
         assert len(set(shapes)) == len(shapes) > 1
 
 
 def test_the_lanes_bars_add_up_to_the_lanes_clocks():
-    trace = trace_of()
+    trace = ran()
     parts = bars(figures(trace)["lanes"])
     for place, lane in enumerate(trace.lanes.values()):
         whole = sum(bar["x"][place] for bar in parts.values())
@@ -103,7 +83,7 @@ def test_the_lanes_bars_add_up_to_the_lanes_clocks():
 
 
 def test_the_race_ends_at_each_lanes_last_token_and_clock():
-    trace = trace_of()
+    trace = ran()
     for line, lane in zip(figures(trace)["race"].data, trace.lanes.values(), strict=True):
         assert line["y"][0] == 0
         assert line["y"][-1] == len(lane.tokens)
@@ -111,7 +91,7 @@ def test_the_race_ends_at_each_lanes_last_token_and_clock():
 
 
 def test_a_mark_is_what_the_steps_tokens_cost_one_by_one():
-    trace = trace_of(
+    trace = timed(
         {"autoregressive": lambda step: {"draft_s": 0.0, "verify_s": 0.010, "other_s": 0.0}}
     )
     (marks,) = [d for d in figures(trace)["cost"].data if d["name"] == "break-even"]
@@ -121,7 +101,7 @@ def test_a_mark_is_what_the_steps_tokens_cost_one_by_one():
 
 
 def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
-    slow = trace_of(
+    slow = timed(
         {
             "autoregressive": lambda step: {"verify_s": 0.005, "other_s": 0.0},
             "speculative": lambda step: {
@@ -138,94 +118,48 @@ def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
     (arrows,) = [d for d in plot.data if d["name"] == "cut off"]
     assert arrows["x"] == [4]
     assert "run 4 (502 ms)" in plot.note
-    even = trace_of(
+    even = timed(
         {"speculative": lambda step: {"draft_s": 0.002, "verify_s": 0.006, "other_s": 0.0}}
     )
     assert figures(even)["cost"].note == ""
     assert "range" not in figures(even)["cost"].layout["yaxis"]
 
 
-def test_the_robust_limit_keeps_at_least_three_quarters():
-    assert robust_limit([5.0] * 20) is None
-    assert robust_limit([1.0, 2.0, 3.0]) is None
-    values = [5.0 + 0.1 * (i % 7) for i in range(40)] + [80.0, 90.0]
-    limit = robust_limit(values)
-    assert max(values[:40]) < limit < 80
-    split = [1.0] * 15 + [100.0] * 25  # no outliers: most are large
-    assert robust_limit(split) is None
+def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_some():
+    trace = ran()
+    assert picture(trace)["block"] == trace.pair["kv_block"] == 32
+    assert "in blocks of 32 tokens" in picture(trace)["kept_as"]
+    pair = {**trace.pair, "kv_cache": "stateful", "kv_block": None}
+    assert picture(replace(trace, pair=pair))["block"] == 0
+    assert "without blocks" in picture(replace(trace, pair=pair))["kept_as"]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_yield_is_every_token_made_and_every_draft_lost(temperature):
-    lane = trace_of(temperature=temperature).speculative
-    for step, count in zip(lane.steps, yields(lane), strict=True):
-        made = [token for token in lane.tokens if token.step == step.index]
-        lost = count["rejected"] + count["unused"]
-        assert sum(count.values()) - lost == len(made)
-        assert lost == len(step.drafted) - sum(token.origin == "accepted" for token in made)
-        assert min(count.values()) >= 0
+def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_says_so():
+    trace = ran()
+    assert {"rolled back, target", "rolled back, draft"} <= bars(figures(trace)["caches"]).keys()
+    before = parse_trace(json.dumps(old(trace)))
+    plot = figures(before)["caches"]
+    assert not bars(plot)
+    assert "older" in plot.note
+    assert plot.table().rows[0][4] == ""
+    assert {row["rolled"] for row in picture(before)["models"]["target"]} == {None}
 
 
-def test_acceptance_by_position_adds_up_to_the_lanes():
-    lane = trace_of().speculative
-    counts = by_position(lane)
-    assert sum(tested for tested, _ in counts) == lane.tested
-    assert sum(passed for _, passed in counts) == lane.accepted
-    for tested, passed in counts:
-        low, high = wilson(passed, tested)
-        assert 0 <= low <= passed / tested <= high <= 1
-
-
-class LoggedLM(FakeLM):
-    """Counts the tokens that each rollback forgets."""
-
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.forgotten = 0
-
-    def rollback(self, length):
-        self.forgotten += len(self.tokens) - length
-        super().rollback(length)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_what_was_rolled_back_follows_from_the_trace(temperature):
-    target = LoggedLM(12, seed=0)
-    draft = LoggedLM(12, seed=1, like=target, likeness=0.8)
-    decoder = Speculative(
-        target, ModelDrafter(draft, 12, frozenset()), partial(Fixed, 3), frozenset(), 5
-    )
-    told, so_far = [], (0, 0)
-    for event in decoder.generate(PROMPT, SamplingParams(temperature, seed=0), 100):
-        if isinstance(event, Step):
-            now = target.forgotten, draft.forgotten
-            told.append((now[0] - so_far[0], now[1] - so_far[1]))
-            so_far = now
-    trace = trace_of(temperature=temperature, draft_length=3)
-    lane = trace.speculative
-    assert rolled_back(trace, lane, "target") == [rolled for rolled, _ in told]
-    assert rolled_back(trace, lane, "draft") == [rolled for _, rolled in told]
-
-
-def test_a_block_is_as_large_as_the_caches_make_it_and_only_pages_have_them():
-    assert PAGED.block_size == BLOCK
-    trace = trace_of(kv_cache="paged")
-    assert picture(trace)["block"] == BLOCK
-    assert picture(trace_of(kv_cache="stateful"))["block"] == 0
-    replaced = replace(trace, pair={**trace.pair, "kv_cache": "stateful"})  # it could not page
-    assert picture(replaced)["block"] == 0
-
-
-def test_look_up_has_no_cache_to_show():
-    trace = trace_of(drafter="lookup")
-    assert any(step.draft_kv_len for step in trace.speculative.steps)  # it has read the text
+def test_a_drafter_without_a_cache_has_none_to_show():
+    """A look-up has read the text, but keeps no keys and values."""
+    trace = ran()
+    assert list(picture(trace)["models"]) == ["target", "draft"]
+    steps = tuple(replace(step, draft_kv_bytes=0) for step in trace.speculative.steps)
+    lanes = {**trace.lanes, "speculative": replace(trace.speculative, steps=steps)}
+    trace = replace(trace, lanes=lanes)
+    assert any(step.draft_kv_len for step in steps)
     assert list(picture(trace)["models"]) == ["target"]
     assert not [each["name"] for each in figures(trace)["caches"].data if "draft" in each["name"]]
-    assert list(picture(trace_of())["models"]) == ["target", "draft"]
 
 
 def test_what_blocks_save_is_a_committed_measurement_that_says_where():
     told = saved()
+    assert told["columns"][1:3] == ["paged, ms", "stateful, ms"]
     for _, blocks, trimmed, _, less in told["rows"]:
         assert float(less) == pytest.approx(float(trimmed) - float(blocks), abs=0.011)
     assert "Measured on" in told["where"]
@@ -234,7 +168,7 @@ def test_what_blocks_save_is_a_committed_measurement_that_says_where():
 
 
 def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
-    trace = trace_of(temperature=0.8)
+    trace = ran(temperature=0.8)
     told = how(trace)
     assert told["state"] == "sampled"
     lane = trace.speculative
@@ -255,14 +189,14 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
         wanted = max(0.0, float(target or 0) - float(draft or 0))
         assert float(residual) == pytest.approx(wanted, abs=0.002)
 
-    greedy = how(trace_of())
+    greedy = how(ran())
     assert greedy["state"] == "greedy"
     assert "drawn" not in greedy["fields"]
     assert how(alone(trace, "autoregressive"))["state"] == "none"
 
 
 def test_a_drawing_while_it_runs_has_no_tables():
-    trace = trace_of()
+    trace = ran()
     for tab in RUN_TABS.values():
         plots = json.loads(tab.value(trace, tables=False))["plots"]
         assert all("table" not in plot for plot in plots.values())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipeline.trace.cost_model import CostModel, measured
+from pipeline.trace.metrics import outcome
 from pipeline.trace.record import Lane, Trace
 from ui.tabs.acceptance import LENGTHS
 
-_EVEN = 0.05  # speedups this close to 1 are no difference
 _BLAMED = {  # by `CostModel`'s fields
     "acceptance": "the draft is too often wrong: a = {:.2f} of its tested tokens passed",
     "draft": "the draft is too slow: drafting a token takes c = {:.2f} of a target step",
@@ -36,7 +36,7 @@ def verdict(trace: Trace, where: str = "") -> dict[str, str]:
         "acceptance": _percent(acceptance),
         "counts": _counts(fast) if fast else "nothing is drafted in this lane",
         "per_run": _NONE if efficiency is None else f"{efficiency:.1f}",
-        "first": " → ".join(_rounded(_first_ms(lane)) for lane in lanes),
+        "first": " → ".join(_milliseconds(lane.first_token_s) for lane in lanes),
         "why": _why(trace),
         "mark": mark,
         "same": strong,
@@ -71,11 +71,12 @@ def _ended(trace: Trace) -> bool:
 def _outcome(speedup: float | None) -> tuple[str, str]:
     if speedup is None:
         return "even", "Racing…"
-    if speedup > 1 + _EVEN:
-        return "win", f"{speedup:.1f}× faster"
-    if speedup < 1 - _EVEN:
-        return "loss", f"{speedup:.1f}× — speculation loses here"
-    return "even", "1.0× — no difference here"
+    tone = outcome(speedup)
+    return tone, {
+        "win": f"{speedup:.1f}× faster",
+        "loss": f"{speedup:.1f}× — speculation loses here",
+        "even": "1.0× — no difference here",
+    }[tone]
 
 
 def _counts(lane: Lane) -> str:
@@ -100,7 +101,7 @@ def _why(trace: Trace) -> str:
         if any(not lane.steps for lane in trace.lanes.values()):
             missing = "A lane ended before its first target run"
         return f"{missing}, so nothing is known of what drafting would gain."
-    lost = trace.speedup is not None and trace.speedup < 1 - _EVEN
+    lost = trace.speedup is not None and outcome(trace.speedup) == "loss"
     return f"{_blame(model) if lost else ''}{_thresholds(model)}"
 
 
@@ -160,13 +161,12 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
     )
 
 
-def _first_ms(lane: Lane) -> float | None:
-    """Milliseconds to the first token, prompt included."""
-    return 1000 * lane.tokens[0].time_s if lane.tokens else None
-
-
 def _rounded(value: float | None) -> str:
     return _NONE if value is None else f"{value:.0f}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return _NONE if seconds is None else f"{1000 * seconds:.0f}"
 
 
 def _percent(rate: float | None) -> str:

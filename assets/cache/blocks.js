@@ -43,7 +43,8 @@ function model(name, runs, run) {
   const before = runs.slice(0, run);
   const all = before.reduce((sum, each) => sum + each.rolled, 0);
   const used = picture.block ? `${Math.ceil(kept / picture.block)} blocks, ` : "";
-  const words = `${kept} tokens, ${used}${(bytes / 1e6).toFixed(2)} MB; rolled back ${rolled} by this run, ${all} since the prompt`;
+  const back = rolled === null ? "" : `; rolled back ${rolled} by this run, ${all} since the prompt`;
+  const words = `${kept} tokens, ${used}${(bytes / 1e6).toFixed(2)} MB${back}`;
   const heading = make("h3", { textContent: name }, make("span", { textContent: words }));
   const row = make("div", { className: "kv-row" });
   if (picture.block) {

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from itertools import takewhile
+from itertools import groupby, takewhile
+from operator import attrgetter
+from statistics import median
 from typing import Any
 
 from pipeline.decoding.events import FinishReason, Origin, Round
@@ -47,8 +49,28 @@ class Lane:
     steps: tuple[StepRecord, ...]
 
     @property
+    def emitted(self) -> list[tuple[Token, ...]]:
+        """The tokens of each step."""
+        by_step = {at: tuple(made) for at, made in groupby(self.tokens, attrgetter("step"))}
+        return [by_step.get(step.index, ()) for step in self.steps]
+
+    @property
     def decode_s(self) -> float:
         return sum(step.seconds for step in self.steps)
+
+    @property
+    def total_s(self) -> float:
+        """Prefill and decoding."""
+        return self.prefill_s + self.decode_s
+
+    @property
+    def first_token_s(self) -> float | None:
+        """From the start of prefill to the first token."""
+        return self.tokens[0].time_s if self.tokens else None
+
+    @property
+    def median_step_s(self) -> float | None:
+        return median(step.seconds for step in self.steps) if self.steps else None
 
     @property
     def seconds_per_token(self) -> float | None:

@@ -9,8 +9,7 @@ alone: bars have patterns, lines have dashes.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -24,7 +23,6 @@ Json = dict[str, Any]
 
 _HEIGHT = 280
 _FEW = 12  # target runs
-_FAR_OUT = 3.0  # interquartile ranges above the upper quartile: Tukey's word for such values
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +121,6 @@ def bar_style(colour: str, pattern: str, edge: str = "--card") -> Json:
             "solidity": 0.25,
         },
     }
-
-
-def robust_limit(values: Sequence[float]) -> float | None:
-    """Above it a value would flatten all others, and is better cut off; None if there is none."""
-    if len(values) < 4:
-        return None
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    limit = high + _FAR_OUT * max(high - low, 0.1 * high)
-    kept = [value for value in values if value <= limit]
-    return 1.1 * max(kept) if len(kept) < len(values) else None
 
 
 def milliseconds(seconds: float) -> float:

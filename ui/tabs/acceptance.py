@@ -2,70 +2,47 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.trace.cost_model import CostModel, measured
-from pipeline.trace.record import Lane, Trace
+from pipeline.trace.metrics import acceptance_by_position
+from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import RunTab
 
 LENGTHS = range(MAX_DRAFT_LENGTH + 1)
-_Z = 1.96  # of a 95 % interval
-
-
-def by_position(lane: Lane) -> list[tuple[int, int]]:
-    """Drafts tested at each position of a draft, and those accepted of them."""
-    longest = max((step.tested for step in lane.steps), default=0)
-    return [
-        (
-            sum(step.tested > place for step in lane.steps),
-            sum(step.accepted > place for step in lane.steps),
-        )
-        for place in range(longest)
-    ]
-
-
-def wilson(passed: int, tested: int) -> tuple[float, float]:
-    """A 95 % interval of a rate (Wilson 1927); `tested` is at least 1."""
-    rate, weight = passed / tested, _Z**2 / tested
-    centre = (rate + weight / 2) / (1 + weight)
-    half = math.sqrt(weight * rate * (1 - rate) + weight**2 / 4) / (1 + weight)
-    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
 
 
 def _positions(trace: Trace) -> Figure:
-    counts = by_position(trace.speculative) if trace.speculative else []
-    places = [str(place) for place in range(1, len(counts) + 1)]
-    rates = [passed / tested for tested, passed in counts]
-    spans = [wilson(passed, tested) for tested, passed in counts]
+    found = acceptance_by_position(trace.speculative) if trace.speculative else []
+    positions = [str(position) for position in range(1, len(found) + 1)]
     data: list[Json] = [
         {
             "type": "bar",
-            "x": places,
-            "y": rates,
+            "x": positions,
+            "y": [each.rate for each in found],
             "name": "accepted",
             "marker": bar_style("--accepted", "", "--accepted-edge"),
             "error_y": {
                 "type": "data",
-                "array": [b - rate for (_, b), rate in zip(spans, rates, strict=True)],
-                "arrayminus": [rate - a for (a, _), rate in zip(spans, rates, strict=True)],
+                "array": [each.interval[1] - each.rate for each in found],
+                "arrayminus": [each.rate - each.interval[0] for each in found],
                 "color": "var(--ink)",
                 "thickness": 1,
             },
-            "customdata": [list(count) for count in counts],
+            "customdata": [[each.tested, each.accepted] for each in found],
             "hovertemplate": "position %{x}<br>%{customdata[1]} of %{customdata[0]}, %{y:.0%}"
             "<extra></extra>",
             "showlegend": False,
         },
         {
             "type": "scatter",  # at the foot of the bars, where no whisker crosses it
-            "x": places,
-            "y": [0.02] * len(places),
-            "text": [f"n = {tested}" for tested, _ in counts],
+            "x": positions,
+            "y": [0.02] * len(positions),
+            "text": [f"n = {each.tested}" for each in found],
             "mode": "text",
             "textposition": "top center",
             "textfont": {"color": "var(--ink)"},
@@ -84,15 +61,14 @@ def _positions(trace: Trace) -> Figure:
 
     def table() -> Table:
         rows = [
-            [place, str(tested), str(passed), f"{rate:.3f}", f"{low:.3f}", f"{high:.3f}"]
-            for place, (tested, passed), rate, (low, high) in zip(
-                places, counts, rates, spans, strict=True
-            )
+            [position, str(each.tested), str(each.accepted)]
+            + [f"{share:.3f}" for share in (each.rate, *each.interval)]
+            for position, each in zip(positions, found, strict=True)
         ]
         columns = ("Position", "Tested", "Accepted", "Rate", "95 % from", "95 % to")
         return Table(columns, rows)
 
-    note = "" if counts else "Nothing was drafted and tested in this run."
+    note = "" if found else "Nothing was drafted and tested in this run."
     return Figure(data, layout, table, note)
 
 

@@ -1,51 +1,41 @@
-"""What the caches held, run by run; and what blocks save against trimming, where it was measured.
-
-Lengths and bytes are the trace's. What was rolled back follows from them: a cache that held n
-tokens, took in m and holds l was rolled back by n + m - l.
-"""
+"""What the caches held, run by run; and what blocks save against trimming, measured before."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from pipeline.trace.record import SPECULATIVE, Lane, StepRecord, Trace
+from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
+from pipeline.trace.metrics import cache_use
+from pipeline.trace.record import SPECULATIVE, Trace
 from ui.plots.figure import Figure, Json, axes, bar_style, run_axis, shown_lane
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
-BLOCK = 32  # tokens of a block; `pipeline.runtime.kv_cache.paged`'s, which loads OpenVINO
 _MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "rounds.json"
-_KINDS = {  # by the request's `kv_cache`
-    "paged": "in blocks of 32 tokens, found through a table. Rolling back is a smaller number: "
-    "nothing is copied, and a block that is empty goes back to the pool.",
-    "stateful": "as the model’s own states, without blocks. Rolling back reads every state out, "
-    "cuts it and sets it again.",
-    "stateful-masked": "as the model’s own states, without blocks. What is rolled back stays where "
-    "it is, masked, and takes room until the end.",
-    "uncached": "not at all: every run reads the whole text again.",
+_STYLES = {  # of a model: colour, pattern of its bars, dash of its line
+    "target": ("--verify-time", "", "solid"),
+    "draft": ("--draft-time", "/", "dash"),
 }
-
-_ROLLED = {"paged": "Blocks", "stateful": "Trimmed states", "stateful-masked": "Masked states"}
 
 
 def picture(trace: Trace) -> Json:
     """What `blocks.js` draws: of each run, the tokens that each cache kept and rolled back."""
-    kind = _kind(trace)
+    kind = trace.pair.get("kv_cache", trace.request["kv_cache"])  # not always what was asked for
+    about = POLICIES[kind].about if kind in POLICIES else f"as “{kind}”."
     name, lane = shown_lane(trace)
     return {
         "lane": name,
-        "kept_as": f"This run kept its keys and values {_KINDS.get(kind, f'as “{kind}”.')}",
-        "block": BLOCK if kind == "paged" else 0,
+        "kept_as": f"This run kept its keys and values {about}",
+        "block": trace.pair.get("kv_block") or 0,
         "models": {
             model: [
-                {"kept": length(step), "rolled": rolled, "bytes": size(step)}
-                for step, rolled in zip(lane.steps, rolled_back(trace, lane, model), strict=True)
+                {"kept": kept, "bytes": size, "rolled": use.rolled_back and use.rolled_back[run]}
+                for run, (kept, size) in enumerate(zip(use.tokens, use.bytes, strict=True))
             ]
-            for model, (length, size) in _kept(trace, lane).items()
+            for model, use in cache_use(trace, lane).items()
         },
     }
 
@@ -59,19 +49,20 @@ def saved() -> Json | None:
         results = json.loads(_MEASURED.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    took = {
-        (row["kv_cache"], row["context"]): row["call_ms"] + row["added_ms"]
-        for row in results["rollback"]
-    }
-    contexts = sorted({context for _, context in took})
+    rows = {(row["context"], row["kv_cache"]): row for row in results["rollback"]}
+    contexts, kinds = ([*dict.fromkeys(names)] for names in zip(*rows, strict=True))
     machine = results["environment"]
     return {
-        "columns": ["Tokens in the cache", *_ROLLED.values(), "Saved against trimming"],
+        "columns": [
+            "Tokens in the cache",
+            *(f"{kind}, ms" for kind in kinds),
+            f"{DEFAULT} saves, ms",
+        ],
         "rows": [
             [
                 f"{context:,}",
-                *(f"{took[kind, context]:.2f}" for kind in _ROLLED),
-                f"{took['stateful', context] - took['paged', context]:.2f}",
+                *(f"{rows[context, kind]['rollback_ms']:.2f}" for kind in kinds),
+                f"{rows[context, DEFAULT]['saved_ms']:.2f}",
             ]
             for context in contexts
         ],
@@ -80,100 +71,55 @@ def saved() -> Json | None:
     }
 
 
-_STYLES = {  # of a model: colour, pattern of its bars, dash of its line
-    "target": ("--verify-time", "", "solid"),
-    "draft": ("--draft-time", "/", "dash"),
-}
-_Measures = tuple[Callable[[StepRecord], int], Callable[[StepRecord], int]]
-_MODELS: dict[str, _Measures] = {  # tokens and bytes
-    "target": (lambda step: step.target_kv_len, lambda step: step.target_kv_bytes),
-    "draft": (lambda step: step.draft_kv_len, lambda step: step.draft_kv_bytes),
-}
-
-
-def rolled_back(trace: Trace, lane: Lane, model: str) -> list[int]:
-    """Tokens, of each run."""
-    text = len(trace.prompt_tokens)  # tokens that stand, before a run
-    rolled = []
-    for step in lane.steps:
-        drafted = len(step.drafted)
-        if model == "target":  # read the newest token and every draft
-            held = text + drafted
-        elif _drafted_by_model(trace, step):  # read all but the last that it drafted
-            held = text + drafted - 1
-        else:
-            held = step.draft_kv_len
-        rolled.append(max(0, held - _MODELS[model][0](step)))
-        text = step.target_kv_len + 1
-    return rolled
-
-
-def _kept(trace: Trace, lane: Lane) -> dict[str, _Measures]:
-    """The models that had a cache. Look-up has read the text too, but keeps no keys and values."""
-    copies = trace.request.get("drafter") == "lookup"
-    return {
-        model: measures
-        for model, measures in _MODELS.items()
-        if any(measures[0](step) for step in lane.steps) and not (copies and model == "draft")
-    }
-
-
-def _kind(trace: Trace) -> str:
-    """Of the caches that the run had, which may be others than were asked for."""
-    return str(trace.pair.get("kv_cache", trace.request.get("kv_cache")))
-
-
-def _drafted_by_model(trace: Trace, step: StepRecord) -> bool:
-    """And not copied from the text."""
-    drafter = trace.request.get("drafter")
-    copied = drafter == "lookup" or (drafter == "hybrid" and not step.draft_top)
-    return bool(step.drafted) and not copied
-
-
 def _caches(trace: Trace) -> Figure:
     """Bytes above, what was rolled back below."""
     name, lane = shown_lane(trace)
     runs = [step.index + 1 for step in lane.steps]
-    blocks = _kind(trace) == "paged"
     data: list[Json] = []
     columns, series = ["Run"], [list(map(str, runs))]
-    for model, (length, size) in _kept(trace, lane).items():
-        tokens = [length(step) for step in lane.steps]
-        used = [-(-count // BLOCK) for count in tokens]
-        rolled = rolled_back(trace, lane, model)
+    known = True  # what was rolled back
+    for model, use in cache_use(trace, lane).items():
         colour, pattern, dash = _STYLES[model]
-        data += [
+        held = [f"{count} tokens" for count in use.tokens]
+        if use.blocks is not None:
+            held = [f"{words} in {n} blocks" for words, n in zip(held, use.blocks, strict=True)]
+        data.append(
             {
                 "type": "scatter",
                 "x": runs,
-                "y": [round(size(step) / 1e6, 4) for step in lane.steps],
+                "y": [round(size / 1e6, 4) for size in use.bytes],
                 "name": model,
                 "mode": "lines",
                 "line": {"color": f"var({colour})", "width": 2, "dash": dash, "shape": "hv"},
-                "customdata": [
-                    f"{count} tokens" + (f" in {needed} blocks" if blocks else "")
-                    for count, needed in zip(tokens, used, strict=True)
-                ],
+                "customdata": held,
                 "hovertemplate": f"run %{{x}}<br>%{{y:.2f}} MB, %{{customdata}}"
                 f"<extra>{model}</extra>",
-            },
-            {
-                "type": "bar",
-                "x": runs,
-                "y": rolled,
-                "yaxis": "y2",
-                "name": f"rolled back, {model}",
-                "marker": bar_style(colour, pattern),
-                "hovertemplate": f"run %{{x}}<br>%{{y}} rolled back<extra>{model}</extra>",
-            },
-        ]
-        columns += [f"{model.capitalize()} {what}" for what in ("tokens", "blocks", "bytes")]
-        columns.append(f"{model.capitalize()} rolled back")
+            }
+        )
+        if use.rolled_back is None:
+            known = False
+        else:
+            data.append(
+                {
+                    "type": "bar",
+                    "x": runs,
+                    "y": use.rolled_back,
+                    "yaxis": "y2",
+                    "name": f"rolled back, {model}",
+                    "marker": bar_style(colour, pattern),
+                    "hovertemplate": f"run %{{x}}<br>%{{y}} rolled back<extra>{model}</extra>",
+                }
+            )
+        figures = {
+            "tokens": use.tokens,
+            "blocks": use.blocks,
+            "bytes": use.bytes,
+            "rolled back": use.rolled_back,
+        }
+        columns += [f"{model.capitalize()} {what}" for what in figures]
         series += [
-            list(map(str, tokens)),
-            [str(count) if blocks else "" for count in used],
-            [str(size(step)) for step in lane.steps],
-            list(map(str, rolled)),
+            [""] * len(runs) if counts is None else list(map(str, counts))
+            for counts in figures.values()
         ]
     layout = axes(
         trace.created,
@@ -193,6 +139,8 @@ def _caches(trace: Trace) -> Figure:
         },
     )
     note = "" if name == SPECULATIVE else "Nothing is rolled back in this lane."
+    if not known:
+        note = "This trace is older than the record of what was rolled back."
     rows = [list(row) for row in zip(*series, strict=True)]
     return Figure(data, layout, lambda: Table(tuple(columns), rows), note)
 

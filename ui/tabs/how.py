@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipeline.decoding.events import Candidates
 from pipeline.trace.cost_model import CostModel, measured
+from pipeline.trace.metrics import residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from ui.plots.figure import Json
 from ui.plots.table import Table
@@ -41,18 +42,16 @@ def paper() -> Json | None:
         return None
     columns = ("New tokens", *("Paper, autoregressive s", "Paper, speculative s", "Paper, ratio"))
     ours = ("Ours, autoregressive s", "Ours, speculative s", "Ours, ratio")
-    rows = []
-    for row in results["results"]:
-        pairs = (row["paper"], row)
-        times = [(pair["autoregressive_s"], pair["speculative_s"]) for pair in pairs]
-        (slow, fast), (own_slow, own_fast) = times
-        rows.append(
-            [
-                str(row["new_tokens"]),
-                *(f"{slow:.2f}", f"{fast:.2f}", f"{slow / fast:.2f}×"),
-                *(f"{own_slow:.3f}", f"{own_fast:.3f}", f"{own_slow / own_fast:.2f}×"),
-            ]
-        )
+    rows = [
+        [
+            str(row["new_tokens"]),
+            *(f"{row['paper'][name]:.2f}" for name in ("autoregressive_s", "speculative_s")),
+            f"{row['paper']['ratio']:.2f}×",
+            *(f"{row[name]:.3f}" for name in ("autoregressive_s", "speculative_s")),
+            f"{row['ratio']:.2f}×",
+        ]
+        for row in results["results"]
+    ]
     machine = results["environment"]
     where = (
         "Theirs: Dolly v2 12B with 3B as its draft, on a server. Ours: the embedded pair, "
@@ -126,21 +125,17 @@ def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
     return Table(("Choice", "Target’s", "probability", "Draft’s", "probability"), rows)
 
 
-def _residual(trace: Trace, wanted: dict[int, float], gave: dict[int, float]) -> Table:
-    """What the target gives beyond what the draft gave, of the tokens that either told."""
-    excess = {
-        token: max(0.0, wanted.get(token, 0.0) - gave.get(token, 0.0)) for token in wanted | gave
-    }
-    whole = sum(excess.values())
+def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -> Table:
+    """What the target gives beyond what the draft does, of the tokens that either recorded."""
     rows = [
         [
-            _named(trace, token),
-            _probability(wanted.get(token)),
-            _probability(gave.get(token)),
-            _probability(rest),
-            f"{100 * rest / whole:.0f} %" if whole else "",
+            _named(trace, each.token),
+            _probability(each.target),
+            _probability(each.draft),
+            _probability(each.residual),
+            "" if each.share is None else f"{100 * each.share:.0f} %",
         ]
-        for token, rest in sorted(excess.items(), key=lambda item: -item[1])
+        for each in residual(target, draft)
     ]
     return Table(("Token", "Target", "Draft", "Residual", "Its share"), rows)
 

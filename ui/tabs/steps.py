@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter, defaultdict
-
-from pipeline.decoding.events import Origin
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from pipeline.trace.metrics import LOST, break_even_s, outlier_limit, yields
+from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Trace
 from ui.plots.figure import (
     Figure,
     Json,
     axes,
     bar_style,
     milliseconds,
-    robust_limit,
     run_axis,
     shown_lane,
 )
@@ -31,25 +27,8 @@ _YIELD = (  # what: its colour, its pattern, its edge; the first four were made,
     ("rejected", "--soft", "x", "--mute"),
     ("unused", "--soft", "-", "--mute"),
 )
-_LOST = ("rejected", "unused")
 _MARKED = 14  # pixels of the widest mark
 _NAMED = 5  # cut values that a note names
-
-
-def yields(lane: Lane) -> list[dict[str, int]]:
-    """Of each step, how many tokens are what. Unused is what was drafted after the first rejection
-    or after the end.
-    """
-    made: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for token in lane.tokens:
-        made[token.step][token.origin.value] += 1
-    counts = []
-    for step in lane.steps:
-        origins, rejected = made[step.index], step.tested - step.accepted
-        unused = len(step.drafted) - origins[Origin.ACCEPTED.value] - rejected
-        named = {origin.value: origins[origin.value] for origin in Origin}
-        counts.append({**named, "rejected": rejected, "unused": unused})
-    return counts
 
 
 def _cost(trace: Trace) -> Figure:
@@ -69,13 +48,13 @@ def _cost(trace: Trace) -> Figure:
     ]
     layout = axes(trace.created, "target run", "milliseconds", xaxis=run_axis(lane))
     notes = []
-    evens = _break_even(trace, lane)
+    evens = [milliseconds(seconds) for seconds in break_even_s(trace, lane)]
     if evens:
         data += _marks(runs, evens)
     else:
         notes.append("No break-even here: it takes an autoregressive lane.")
     costs = {step.index + 1: milliseconds(step.seconds) for step in lane.steps}
-    if limit := robust_limit(list(costs.values())):
+    if limit := outlier_limit(list(costs.values())):
         limit = max([limit, *(1.05 * even for even in evens)])
         cut = {run: cost for run, cost in costs.items() if cost > limit}
         if cut:
@@ -83,16 +62,6 @@ def _cost(trace: Trace) -> Figure:
             data.append(_arrows(cut, limit, len(runs)))
             notes.append(_cut_note(cut, limit))
     return Figure(data, layout, lambda: steps_table(trace), " ".join(notes))
-
-
-def _break_even(trace: Trace, lane: Lane) -> list[float]:
-    """Milliseconds of each step's tokens, made one by one; none where that was not measured."""
-    slow = trace.autoregressive
-    if not (slow and slow.steps):
-        return []
-    step_s = statistics.median(step.seconds for step in slow.steps)
-    made = Counter(token.step for token in lane.tokens)
-    return [milliseconds(made[step.index] * step_s) for step in lane.steps]
 
 
 def _marks(runs: list[int], evens: list[float]) -> list[Json]:
@@ -159,7 +128,7 @@ def _yield(trace: Trace) -> Figure:
         {
             "type": "bar",
             "x": runs,
-            "y": [(-1 if what in _LOST else 1) * count[what] for count in counts],
+            "y": [(-1 if what in LOST else 1) * count[what] for count in counts],
             "customdata": [count[what] for count in counts],
             "name": what,
             "marker": bar_style(colour, pattern, edge),
@@ -169,7 +138,7 @@ def _yield(trace: Trace) -> Figure:
         if what != "target" or any(count[what] for count in counts)
     ]
     most = max((step.accepted + 1 for step in lane.steps), default=1)
-    least = max((sum(count[what] for what in _LOST) for count in counts), default=0)
+    least = max((sum(count[what] for what in LOST) for count in counts), default=0)
     ticks = range(-least, most + 1, 1 if most + least <= 10 else 2)
     layout = axes(
         trace.created,
@@ -208,12 +177,9 @@ def steps_table(trace: Trace) -> Table:
         lane = trace.lanes.get(name)
         if lane is None:
             continue
-        texts: defaultdict[int, list[str]] = defaultdict(list)
-        for token in lane.tokens:
-            texts[token.step].append(token.text)
-        evens = [f"{even:.2f}" for even in _break_even(trace, lane)] or [""] * len(lane.steps)
-        for step, even in zip(lane.steps, evens, strict=True):
-            made = texts[step.index]
+        evens = [f"{milliseconds(seconds):.2f}" for seconds in break_even_s(trace, lane)]
+        evens = evens or [""] * len(lane.steps)
+        for step, tokens, even in zip(lane.steps, lane.emitted, evens, strict=True):
             rows.append(
                 [
                     name,
@@ -221,9 +187,9 @@ def steps_table(trace: Trace) -> Table:
                     *(f"{milliseconds(getattr(step, field)):.2f}" for field in _TIMES),
                     f"{milliseconds(step.seconds):.2f}",
                     even,
-                    *map(str, (len(step.drafted), step.tested, step.accepted, len(made))),
+                    *map(str, (len(step.drafted), step.tested, step.accepted, len(tokens))),
                     "".join(trace.pieces.get(token, "") for token in step.drafted),
-                    "".join(made),
+                    "".join(token.text for token in tokens),
                 ]
             )
     return Table(columns, rows)

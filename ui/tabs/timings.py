@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 
+from pipeline.trace.metrics import progress, seconds_by_part
 from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
@@ -26,8 +25,11 @@ _STYLES = {
 
 def _lanes(trace: Trace) -> Figure:
     """Model time of each lane, by what it was spent on."""
-    times = {name: _milliseconds(lane) for name, lane in trace.lanes.items()}
-    totals = {name: sum(parts.values()) for name, parts in times.items()}
+    times = {
+        name: {part: milliseconds(seconds) for part, seconds in seconds_by_part(lane).items()}
+        for name, lane in trace.lanes.items()
+    }
+    totals = {name: milliseconds(lane.total_s) for name, lane in trace.lanes.items()}
     data: list[Json] = [
         {
             "type": "bar",
@@ -120,22 +122,9 @@ def _race(trace: Trace) -> Figure:
 
 
 def _progress(lane: Lane) -> tuple[list[float], list[int]]:
-    """The clock after the prefill and after each step, and the tokens made by then."""
-    made = Counter(token.step for token in lane.tokens)
-    clock = [lane.prefill_s, *(step.time_s for step in lane.steps)]
-    count = accumulate((made[step.index] for step in lane.steps), initial=0)
-    return [milliseconds(seconds) for seconds in clock], list(count)
-
-
-def _milliseconds(lane: Lane) -> dict[str, float]:
-    """Of each part."""
-    seconds = {
-        "prefill": lane.prefill_s,
-        "draft": math.fsum(step.draft_s for step in lane.steps),
-        "verify": math.fsum(step.verify_s for step in lane.steps),
-        "other": math.fsum(step.other_s for step in lane.steps),
-    }
-    return {part: milliseconds(taken) for part, taken in seconds.items()}
+    """Milliseconds, and tokens."""
+    points = progress(lane)
+    return [milliseconds(clock) for clock, _ in points], [count for _, count in points]
 
 
 def _per_token(lane: Lane) -> str:

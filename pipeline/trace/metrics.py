@@ -1,0 +1,191 @@
+"""Figures of a trace that take more than a property: by part, by step, by position, by model.
+
+Knows the record, and the economics of speculation; not how anything is shown.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+from pipeline.decoding.events import Origin
+from pipeline.trace.record import Lane, Trace
+
+NO_DIFFERENCE = 0.05  # speedups this close to 1 are none
+
+_Z = 1.96  # of a 95 % interval
+_FAR_OUT = 3.0  # interquartile ranges above the upper quartile (Tukey's "far out")
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def seconds_by_part(lane: Lane) -> dict[str, float]:
+    """What its time was spent on: prefill, draft, verify, other."""
+    return {
+        "prefill": lane.prefill_s,
+        "draft": math.fsum(step.draft_s for step in lane.steps),
+        "verify": math.fsum(step.verify_s for step in lane.steps),
+        "other": math.fsum(step.other_s for step in lane.steps),
+    }
+
+
+def progress(lane: Lane) -> list[tuple[float, int]]:
+    """The lane's clock, in seconds, and the tokens it has emitted: after prefill, and after each
+    step.
+    """
+    clock = [lane.prefill_s, *(step.time_s for step in lane.steps)]
+    return [*zip(clock, accumulate(map(len, lane.emitted), initial=0), strict=True)]
+
+
+def break_even_s(trace: Trace, lane: Lane) -> list[float]:
+    """Seconds that the tokens of each step take autoregressively; none if that was not measured."""
+    step_s = trace.autoregressive.median_step_s if trace.autoregressive else None
+    return [] if step_s is None else [len(tokens) * step_s for tokens in lane.emitted]
+
+
+def outlier_limit(values: Sequence[float]) -> float | None:
+    """What to cut values off at, so that a few far-out ones do not flatten all others in a plot;
+    None if none is far out.
+    """
+    if len(values) < 4:
+        return None
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    limit = high + _FAR_OUT * max(high - low, 0.1 * high)
+    kept = [value for value in values if value <= limit]
+    return 1.1 * max(kept) if len(kept) < len(values) else None
+
+
+def outcome(speedup: float) -> Literal["win", "loss", "even"]:
+    """Of speculation."""
+    if abs(speedup - 1) <= NO_DIFFERENCE:
+        return "even"
+    return "win" if speedup > 1 else "loss"
+
+
+# --- drafts ---------------------------------------------------------------------------------------
+
+LOST = ("rejected", "unused")  # of the keys of `yields`; the others are tokens emitted
+
+
+def yields(lane: Lane) -> list[dict[str, int]]:
+    """Tokens of each step by what they are: their origin, or drafted and `LOST`. Unused are those
+    drafted after the first rejection, or after the end.
+    """
+    counts = []
+    for step, tokens in zip(lane.steps, lane.emitted, strict=True):
+        origins = Counter(token.origin for token in tokens)
+        rejected = step.tested - step.accepted
+        unused = len(step.drafted) - origins[Origin.ACCEPTED] - rejected
+        emitted = {origin.value: origins[origin] for origin in Origin}
+        counts.append({**emitted, "rejected": rejected, "unused": unused})
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class PositionAcceptance:
+    """Drafted tokens tested at one position of the draft, at least one, and those accepted."""
+
+    tested: int
+    accepted: int
+
+    @property
+    def rate(self) -> float:
+        return self.accepted / self.tested
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the rate (Wilson 1927)."""
+        weight = _Z**2 / self.tested
+        centre = (self.rate + weight / 2) / (1 + weight)
+        half = math.sqrt(weight * self.rate * (1 - self.rate) + weight**2 / 4) / (1 + weight)
+        return min(self.rate, max(0.0, centre - half)), max(self.rate, min(1.0, centre + half))
+
+
+def acceptance_by_position(lane: Lane) -> list[PositionAcceptance]:
+    """From the first position to the last where a token was tested."""
+    longest = max((step.tested for step in lane.steps), default=0)
+    return [
+        PositionAcceptance(
+            tested=sum(step.tested > place for step in lane.steps),
+            accepted=sum(step.accepted > place for step in lane.steps),
+        )
+        for place in range(longest)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualToken:
+    """A token that may replace a rejected one. A probability that was not recorded is None.
+
+    Attributes:
+        target, draft: the models' probabilities.
+        residual: what the target gives it beyond what the draft did.
+        share: of the residual of all recorded tokens; None if there is none.
+    """
+
+    token: int
+    target: float | None
+    draft: float | None
+    residual: float
+    share: float | None
+
+
+def residual(target: Mapping[int, float], draft: Mapping[int, float]) -> list[ResidualToken]:
+    """The distribution that replaces a rejected token, as far as its probabilities are recorded:
+    (target - draft), positive part, normalised. The likeliest token first.
+    """
+    excess = {
+        token: max(0.0, target.get(token, 0.0) - draft.get(token, 0.0))
+        for token in {**target, **draft}
+    }
+    whole = sum(excess.values())
+    return [
+        ResidualToken(
+            token, target.get(token), draft.get(token), rest, rest / whole if whole else None
+        )
+        for token, rest in sorted(excess.items(), key=lambda item: -item[1])
+    ]
+
+
+# --- caches ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """One model's KV cache, after each step.
+
+    Attributes:
+        tokens, bytes: that it holds.
+        blocks: that hold them; None where a cache has no blocks, or the trace does not say.
+        rolled_back: tokens dropped at the end of the step; None where the trace does not say.
+    """
+
+    tokens: list[int]
+    bytes: list[int]
+    blocks: list[int] | None
+    rolled_back: list[int] | None
+
+
+def cache_use(trace: Trace, lane: Lane) -> dict[str, CacheUse]:
+    """Of the target, and of the draft where it had a cache."""
+    block = trace.pair.get("kv_block")
+    caches = {}
+    for model in ("target", "draft"):
+        tokens, sizes, rolled_back = (
+            [getattr(step, f"{model}_{name}") for step in lane.steps]
+            for name in ("kv_len", "kv_bytes", "rolled_back")
+        )
+        if model == "target" or any(sizes):
+            caches[model] = CacheUse(
+                tokens,
+                sizes,
+                [math.ceil(count / block) for count in tokens] if block else None,
+                None if None in rolled_back else rolled_back,
+            )
+    return caches

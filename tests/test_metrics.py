@@ -1,0 +1,133 @@
+"""The figures of a trace: each adds up to what the record holds."""
+
+import json
+
+import pytest
+
+from pipeline.trace.metrics import (
+    LOST,
+    PositionAcceptance,
+    acceptance_by_position,
+    break_even_s,
+    cache_use,
+    outcome,
+    outlier_limit,
+    progress,
+    residual,
+    seconds_by_part,
+    yields,
+)
+from pipeline.trace.reader import parse_trace
+from tests.traces import alone, old, ran, timed
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "speculative"])
+def test_the_parts_of_a_lane_s_time_are_all_of_it(name):
+    lane = ran().lanes[name]
+    parts = seconds_by_part(lane)
+    assert sum(parts.values()) == pytest.approx(lane.total_s)
+    assert lane.total_s == pytest.approx(lane.steps[-1].time_s)
+    assert (parts["draft"] > 0) == (name == "speculative")
+
+
+def test_progress_goes_from_the_prefill_to_the_last_token():
+    lane = ran().speculative
+    points = progress(lane)
+    assert points[0] == (lane.prefill_s, 0)
+    assert points[-1] == (lane.steps[-1].time_s, len(lane.tokens))
+    assert points == sorted(points)
+    for (_, before), (_, after), step in zip(points, points[1:], lane.steps, strict=False):
+        assert after - before == sum(token.step == step.index for token in lane.tokens)
+
+
+def test_break_even_is_what_a_step_s_tokens_take_one_by_one():
+    trace = timed({"autoregressive": lambda step: {"verify_s": 0.01, "other_s": 0.0}})
+    lane = trace.speculative
+    made = [sum(token.step == step.index for token in lane.tokens) for step in lane.steps]
+    assert break_even_s(trace, lane) == pytest.approx([0.01 * count for count in made])
+    assert break_even_s(alone(trace, "speculative"), lane) == []
+
+
+def test_the_outlier_limit_keeps_at_least_three_quarters():
+    assert outlier_limit([5.0] * 20) is None
+    assert outlier_limit([1.0, 2.0, 3.0]) is None
+    values = [5.0 + 0.1 * (i % 7) for i in range(40)] + [80.0, 90.0]
+    limit = outlier_limit(values)
+    assert max(values[:40]) < limit < 80
+    split = [1.0] * 15 + [100.0] * 25  # no outliers: most are large
+    assert outlier_limit(split) is None
+
+
+def test_a_speedup_near_one_is_no_difference():
+    assert [outcome(speedup) for speedup in (0.5, 0.94, 0.96, 1.0, 1.04, 1.06, 2.0)] == [
+        *("loss", "loss", "even", "even", "even", "win", "win")
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_yields_are_every_token_emitted_and_every_draft_lost(temperature):
+    lane = ran(temperature=temperature).speculative
+    for step, count in zip(lane.steps, yields(lane), strict=True):
+        emitted = [token for token in lane.tokens if token.step == step.index]
+        lost = sum(count[what] for what in LOST)
+        assert sum(count.values()) - lost == len(emitted)
+        assert lost == len(step.drafted) - sum(token.origin == "accepted" for token in emitted)
+        assert min(count.values()) >= 0
+
+
+def test_acceptance_by_position_adds_up_to_the_lane_s():
+    lane = ran().speculative
+    found = acceptance_by_position(lane)
+    assert sum(each.tested for each in found) == lane.tested
+    assert sum(each.accepted for each in found) == lane.accepted
+    for each in found:
+        low, high = each.interval
+        assert 0 <= low <= each.rate <= high <= 1
+
+
+def test_the_interval_is_wilson_s():
+    """The values of Newcombe 1998 (Statistics in Medicine 17, table I, method 3)."""
+    for accepted, tested, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
+        assert PositionAcceptance(tested, accepted).interval == pytest.approx((low, high), abs=1e-4)
+
+
+def test_the_residual_is_what_the_target_gives_beyond_the_draft():
+    first, second, third, fourth = residual({1: 0.5, 2: 0.3, 3: 0.1}, {1: 0.7, 2: 0.1, 4: 0.2})
+    assert (first.token, first.target, first.draft) == (2, 0.3, 0.1)
+    assert first.residual == pytest.approx(0.2)
+    assert first.share == pytest.approx(2 / 3)
+    assert (second.token, second.draft) == (3, None)
+    assert second.share == pytest.approx(1 / 3)
+    assert {third.token, fourth.token} == {1, 4}
+    assert third.residual == fourth.residual == 0.0
+    assert [each.share for each in residual({1: 0.2}, {1: 0.2})] == [None]
+
+
+def test_a_cache_s_use_is_what_the_steps_recorded():
+    trace = ran()
+    lane = trace.speculative
+    use = cache_use(trace, lane)
+    assert list(use) == ["target", "draft"]
+    target = use["target"]
+    assert target.tokens == [step.target_kv_len for step in lane.steps]
+    assert target.bytes == [step.target_kv_bytes for step in lane.steps]
+    block = trace.pair["kv_block"]
+    for count, blocks in zip(target.tokens, target.blocks, strict=True):
+        assert (blocks - 1) * block < count <= blocks * block
+    assert use["draft"].rolled_back == [step.draft_rolled_back for step in lane.steps]
+    assert sum(target.rolled_back) == lane.drafted - lane.accepted
+    assert list(cache_use(trace, trace.autoregressive)) == ["target"]
+
+
+def test_what_a_trace_does_not_say_of_its_caches_is_none():
+    record = old(ran())
+    del record["pair"]["kv_block"]
+    trace = parse_trace(json.dumps(record))
+    for use in cache_use(trace, trace.speculative).values():
+        assert use.rolled_back is None
+        assert use.blocks is None
