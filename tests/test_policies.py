@@ -14,6 +14,9 @@ from pipeline.runtime.kv_cache.policy import CachePolicy, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK, POLICIES, find_policy
 from pipeline.runtime.model import OVModel
 from tests.caches import FOLDER, fresh
+from tests.fake_dolly import FakeDolly, loader_of
+from tests.served import PLAIN
+from ui.page import build
 
 SINKS, RECENT = 4, 8
 
@@ -66,6 +69,14 @@ def test_the_command_line_lists_a_new_policy(window, capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert window in capsys.readouterr().out
+
+
+def test_the_page_offers_a_new_policy(window):
+    page = build(loader_of(FakeDolly(PLAIN)))
+    (menu,) = (
+        block for block in page.blocks.values() if getattr(block, "label", None) == "KV cache"
+    )
+    assert menu.choices[-1] == ("window: the first tokens and the last", window)
 
 
 def test_a_trace_names_the_tokens_that_a_block_holds():

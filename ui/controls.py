@@ -13,6 +13,7 @@ from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
 from pipeline.runtime.kv_cache.precision import KVPrecision
+from pipeline.runtime.kv_cache.registry import POLICIES
 from ui import link
 from ui.component import QUIET, encode
 from ui.run.loader import Loader
@@ -28,12 +29,6 @@ _DRAFTERS = [
     ("the draft model", "model"),
     ("lookup: copies what the text said before", "lookup"),
     ("hybrid: whichever promises more", "hybrid"),
-]
-_KV_CACHES = [
-    ("paged: rolls back at no cost", "paged"),
-    ("stateful: trims what was rejected", "stateful"),
-    ("stateful, rejected slots masked", "stateful-masked"),
-    ("uncached: the whole text in every run", "uncached"),
 ]
 _KV_PRECISIONS = [("what is lossless", ""), *get_args(KVPrecision)]
 _TEMPERATURES = (0, 2)
@@ -238,7 +233,11 @@ def _settings(
             precision=0,
             min_width=110,
         )
-        kv_cache = gr.Dropdown(_KV_CACHES, value=default["kv_cache"], label="KV cache")
+        kv_cache = gr.Dropdown(
+            [(f"{name}: {policy.summary}", name) for name, policy in POLICIES.items()],
+            value=default["kv_cache"],
+            label="KV cache",
+        )
         kv_precision = gr.Dropdown(
             _KV_PRECISIONS, value=default["kv_precision"], label="KV precision"
         )
