@@ -45,17 +45,17 @@ def _serve(choice: Choice, args: argparse.Namespace) -> None:
     from ui.run.turn import Turn
 
     loader, turn = Loader(choice, _load, args.fixed_pair), Turn()
-    from ui.page import build, serve  # Gradio takes as long to import as a small pair to load
+    from ui.page import Page  # Gradio takes as long to import as a small pair to load
 
-    page = build(loader, turn, args.max_new_tokens, args.queue_size)
+    page = Page(loader, turn, args.max_new_tokens, args.queue_size)
     try:
-        serve(page, args.host, args.port, args.share, args.mcp)
+        page.serve(args.host, args.port, args.share, args.mcp)
         _report_failure(loader)
         threading.Event().wait()
     finally:
         turn.close(_PATIENCE)
         threading.Event().wait(_FAREWELL)
-        page.close(verbose=False)
+        page.close()
 
 
 def _report_failure(loader: Loader) -> None:

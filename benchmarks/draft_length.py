@@ -11,7 +11,6 @@ draft with random weights, and the target itself as its draft: it should lose ne
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,25 +20,12 @@ from typing import Any, get_args
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
+from experiments.draft_length import LENGTHS, Length, Sweep, sweep
 from pipeline.decoding.drafters import DrafterKind
-from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
-from pipeline.request import MAX_DRAFT_LENGTH, Request
-
-_AUTO = "auto"
-_LENGTHS = (0, *range(1, MAX_DRAFT_LENGTH + 1), _AUTO)
-
-
-def milliseconds(
-    dolly: Dolly, prompt: tuple[str, str], length: int | str, settings: dict[str, Any]
-) -> float:
-    """A token's, decoding only."""
-    mode: Mode = "speculative" if length else "autoregressive"
-    wanted = settings | ({"draft_length": length} if length else {})
-    (lane,) = dolly.start(Request(*prompt, **wanted), mode).finish().lanes.values()
-    return 1e3 * (lane.seconds_per_token or 0)
+from pipeline.request import Request
 
 
 def measure(
@@ -47,25 +33,22 @@ def measure(
     kind: str,
     repeats: int,
     settings: dict[str, Any],
-    lengths: Sequence[int | str] = _LENGTHS,
+    lengths: Sequence[Length] = LENGTHS,
 ) -> dict[str, Any]:
-    """Every length on every prompt of a kind: a median of each prompt's repeats, then the mean."""
-    samples: dict[str, list[list[float]]] = {str(k): [[] for _ in KINDS[kind]] for k in lengths}
-    for turn in range(repeats):
-        for length in (*lengths[turn % len(lengths) :], *lengths[: turn % len(lengths)]):
-            for place, prompt in enumerate(KINDS[kind]):
-                samples[str(length)][place].append(milliseconds(dolly, prompt, length, settings))
-    taken = {
-        length: statistics.mean(statistics.median(times) for times in prompts)
-        for length, prompts in samples.items()
-    }
-    best = min((str(k) for k in lengths if k != _AUTO), key=taken.__getitem__)
+    """Every length on every prompt of a kind."""
+    requests = [Request(*prompt, **settings) for prompt in KINDS[kind]]
+    *_, result = sweep(dolly, requests, repeats, lengths)
+    return {"kind": kind, **_figures(result)}
+
+
+def _figures(result: Sweep) -> dict[str, Any]:
+    times, best = result.seconds_per_token, result.best_fixed
+    assert best is not None
     return {
-        "kind": kind,
-        "ms_per_token": taken,
-        "best": best,
-        "regret": taken[_AUTO] / taken[best] - 1,
-        "over_autoregression": taken["0"] / taken[_AUTO],
+        "ms_per_token": {str(length): 1e3 * seconds for length, seconds in times.items()},
+        "best": str(best),
+        "regret": times["auto"] / times[best] - 1,
+        "over_autoregression": result.speedup("auto"),
     }
 
 
@@ -74,7 +57,7 @@ def with_draft(draft: Path, repeats: int, settings: dict[str, Any]) -> dict[str,
     with tempfile.TemporaryDirectory() as made:
         for name, folder in (("target", EMBEDDED / "target"), ("draft", draft)):
             (Path(made) / name).symlink_to(folder)
-        return measure(Dolly(made), "open question", 4 * repeats, settings, (0, _AUTO))
+        return measure(Dolly(made), "open question", 4 * repeats, settings, (0, "auto"))
 
 
 def main() -> int:
@@ -103,7 +86,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     table(
-        ("ms a token", *_LENGTHS, "best", "regret", "× AR"),
+        ("ms a token", *map(str, LENGTHS), "best", "regret", "× AR"),
         [
             [
                 row["kind"],

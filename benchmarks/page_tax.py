@@ -27,8 +27,8 @@ from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.run import Run
 from pipeline.trace.record import Trace
-from ui.page import build, serve
-from ui.run import stream
+from ui.page import Page as ServedPage
+from ui.run import activity
 from ui.run.loader import Loader
 
 _REQUEST = Request(
@@ -73,19 +73,19 @@ def main() -> None:
     parser.add_argument(
         "--period",
         type=float,
-        default=stream.PERIOD,
+        default=activity.PERIOD,
         help="seconds between two updates (default: the page's own, %(default)s)",
     )
     options = parser.parse_args()
-    stream.PERIOD = options.period
+    activity.PERIOD = options.period
 
     dolly = _Kept(options.pair)
     dolly.tokenizer.end_ids = frozenset()  # on every machine the race is as long
     loader = Loader(Choice(dolly.pair, Store()), lambda _: dolly)
-    served = build(loader)
+    served = ServedPage(loader)
     asked = {name: value for name, value in asdict(_REQUEST).items() if value is not None}
     try:
-        url = f"{serve(served)}?{urlencode(asked)}"
+        url = f"{served.serve()}?{urlencode(asked)}"
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
@@ -97,7 +97,7 @@ def main() -> None:
             _report(dolly, options.repeats, _shower(page))
             browser.close()
     finally:
-        served.close(verbose=False)
+        served.close()
 
 
 def _shower(page: Page) -> Callable[[], Shown]:
@@ -173,7 +173,7 @@ def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
         pair=dolly.pair.name,
         request=asdict(_REQUEST),
         repeats=repeats,
-        period=stream.PERIOD,
+        period=activity.PERIOD,
         tokens=tokens,
         lanes=results,
         page=[asdict(each) for each in shown],

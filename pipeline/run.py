@@ -6,7 +6,7 @@ Knows events and traces; no models and no OpenVINO.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,7 @@ class Run:
         self._schedule = schedule
         self._cancelled = threading.Event()
 
-    def __iter__(self) -> Iterator[Update]:
+    def __iter__(self) -> Generator[Update, None, None]:
         """Runs the lanes. A lane left without an end, because the iteration was cancelled or
         closed or because it failed, gets one in the trace.
         """

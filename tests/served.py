@@ -4,7 +4,7 @@ from contextlib import closing, contextmanager
 
 from tests.fake_dolly import PAIR, loader_of
 from tests.traces import MARKUP, WORDS
-from ui.page import build, serve
+from ui.page import Page
 
 LANES = ("autoregressive", "speculative")
 PLAIN = WORDS
@@ -14,7 +14,7 @@ HOSTILE = "".join(MARKUP)
 @contextmanager
 def served(dolly, pair=PAIR):
     """The address of the app, its models already loaded unless `dolly` is still a future."""
-    with served_page(build(loader_of(dolly, pair))) as url:
+    with served_page(Page(loader_of(dolly, pair))) as url:
         yield url
 
 
@@ -22,9 +22,9 @@ def served(dolly, pair=PAIR):
 def served_page(page):
     """Its address."""
     try:
-        yield serve(page)
+        yield page.serve()
     finally:
-        page.close(verbose=False)
+        page.close()
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def opened(browser, url, width=1280, status="Ready"):
         page.goto(url)
         page.get_by_test_id("run").wait_for()
         status_says(page, status)
-        page.wait_for_function("window.told?.header")  # what answers the page's opening is there
+        page.wait_for_function("window.views?.header")  # what answers the page's opening is there
         yield page
     assert not errors
 

@@ -12,7 +12,7 @@ from pipeline.request import Request
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN, opened, run, served, served_page, status_says, wait_for_end
 from ui import link
-from ui.page import build
+from ui.page import Page
 
 LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
 HOSTILE = (
@@ -134,7 +134,7 @@ def test_a_chip_fills_the_form_and_runs_it(page, dolly):
 
 
 def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(browser):
-    small = build(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)
+    small = Page(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)
     with served_page(small) as url, opened(browser, f"{url}?max_new_tokens=100") as page:
         page.get_by_test_id("notice").filter(has_text="max_new_tokens=100").wait_for()
         page.get_by_text("Settings").click()

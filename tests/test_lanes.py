@@ -120,7 +120,7 @@ def test_a_page_that_missed_lines_waits_for_all_of_them(page):
     transcript.end(live.trace())
     lines = transcript.text.splitlines(keepends=True)
     tell = """(lines) => document.dispatchEvent(
-        new CustomEvent("told", { detail: { name: "lanes", value: lines } }))"""
+        new CustomEvent("update", { detail: { name: "lanes", value: lines } }))"""
     wait_for_end(page, "stop")
     page.evaluate(tell, "".join(lines[:6]))
     made = len(shown(page, "autoregressive"))
@@ -360,7 +360,7 @@ def test_a_run_under_way_is_not_replaced_by_a_file(dolly, tmp_path):
     next(race)
     with pytest.raises(UserError, match="stop the run first"):
         session.open(tmp_path / "any.json")
-    session.stopped()
+    session.stop()
     race.close()
 
 

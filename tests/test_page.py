@@ -32,7 +32,7 @@ from tests.served import (
     status_says,
     wait_for_end,
 )
-from ui.page import build
+from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
 
@@ -106,38 +106,36 @@ def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):
         wait_for_end(page)
 
 
-def test_a_run_gives_every_output_a_value_at_every_beat():
+def test_a_run_gives_every_output_a_value_with_every_update():
     """Without one, Gradio makes the component anew, and the models wait for that."""
-    blocks = build(loader_of(FakeDolly(PLAIN)))
-    (event,) = (event for event in blocks.fns.values() if event.name == "answer")
     form = asdict(Request("Say something", max_new_tokens=12, draft_length=4)).values()
-    beats = list(event.fn(Session(), "race", *form))
-    assert len(beats) > 1
-    for values in beats:
-        assert [type(value) for value in values] == [str] * len(event.outputs)
+    updates = list(Page(loader_of(FakeDolly(PLAIN))).run(Session(), "race", *form))
+    assert len(updates) > 1
+    for values in updates:
+        assert [type(value) for value in values] == [str, str]
 
 
 def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
     dolly, session = FakeDolly(PLAIN, pause=0.01), Session()
-    blocks = build(loader_of(dolly))
-    (event,) = (event for event in blocks.fns.values() if event.name == "changed")
+    served_page = Page(loader_of(dolly))
 
-    def told():
-        boards = (value for each in event.fn(session, "fake") for value in each.values())
-        return {view for board in boards if isinstance(board, str) for view in json.loads(board)}
+    def changed():
+        updates = served_page.change_pair(session, "fake")
+        values = (value for update in updates for value in update.values())
+        return {view for value in values if isinstance(value, str) for view in json.loads(value)}
 
     with closing(session.race(dolly, Request("Say something"), Turn())) as race:
         next(race)
-        assert told() == {"notice"}
-    session.stopped()
-    assert told() == {"notice", "header"}
+        assert changed() == {"notice"}
+    session.stop()
+    assert changed() == {"notice", "header"}
     session.close()
 
 
 def test_gradios_queue_has_the_pace_that_the_page_slows_down():
     """It is Gradio's own affair, and setting what it no longer reads would do nothing."""
     own = gr.Blocks().queue()._queue.sleep_when_free
-    assert own <= build(loader_of(FakeDolly(PLAIN)))._queue.sleep_when_free == 0.05
+    assert own <= Page(loader_of(FakeDolly(PLAIN))).blocks._queue.sleep_when_free == 0.05
 
 
 def test_a_page_at_rest_draws_nothing(page):

@@ -1,4 +1,4 @@
-"""One tab's runs: whoever ends them, and whenever, the tab is told, and nothing goes on unseen."""
+"""One browser tab: however a run ends, the page shows its end, and nothing goes on unseen."""
 
 import json
 import time
@@ -12,7 +12,9 @@ from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN
 from ui.header import Status, header_fields
 from ui.run.turn import Turn
+from ui.run.view_state import Changes
 from ui.session import Session
+from ui.tabs import draft_lengths
 
 REQUEST = Request("Say something", max_new_tokens=12)
 
@@ -24,24 +26,37 @@ def session():
     session.close()
 
 
-def ends(view):
-    """How each lane ended, by what the panes are told."""
-    lines = map(json.loads, view.lanes.splitlines())
+def measure(session, dolly):
+    return session.measure(draft_lengths.TAB, dolly, REQUEST, Turn())
+
+
+def ends(changes):
+    """How each lane ended, by the lines that the panes get."""
+    lines = map(json.loads, changes.lines.splitlines())
     return {line["lane"]: line["reason"] for line in lines if line["kind"] == "end"}
 
 
-def test_a_race_that_is_stopped_after_a_measurement_was_is_told_to_have_ended(session):
+def wait_until(condition):
+    deadline = time.monotonic() + 2
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(session):
     dolly = FakeDolly(PLAIN, pause=0.01)
-    measuring = session.sweep(dolly, REQUEST, Turn())
+    measuring = measure(session, dolly)
     next(measuring)
-    session.stopped()
-    assert list(measuring) == []  # Gradio closes it after one beat more
+    stopped = session.stop()
+    assert stopped.status.line == "Stopped"
+    assert set(stopped.tabs) == {"lengths"}
+    assert all(changes in (Changes(), stopped) for changes in measuring)
     racing = session.race(dolly, REQUEST, Turn())
     next(racing)
-    stopped = session.stopped()
+    stopped = session.stop()
     assert set(ends(stopped).values()) == {FinishReason.CANCELLED}
     assert stopped.status.line == "Stopped"
-    assert session.files
+    assert session.files()
 
 
 def test_a_race_that_is_closed_as_it_begins_does_not_go_on_unseen(session):
@@ -49,42 +64,67 @@ def test_a_race_that_is_closed_as_it_begins_does_not_go_on_unseen(session):
     racing = session.race(dolly, REQUEST, Turn())
     next(racing)
     racing.close()
-    deadline = time.monotonic() + 2
-    while None in [lane.finish for lane in dolly.last_trace().lanes.values()]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: None not in [lane.finish for lane in dolly.last_trace().lanes.values()])
     finishes = [lane.finish for lane in dolly.last_trace().lanes.values()]
     assert finishes == [FinishReason.CANCELLED] * 2
 
 
-def test_stop_at_the_very_end_of_a_race_tells_all_that_its_last_beat_would_have(session):
+def test_an_experiment_that_is_closed_does_not_go_on_unseen(session):
+    dolly = FakeDolly(PLAIN, pause=0.01)
+    measuring = measure(session, dolly)
+    next(measuring)
+    wait_until(lambda: dolly.started)
+    measuring.close()
+    wait_until(lambda: not session.busy)
+    (lane,) = dolly.last_trace().lanes.values()
+    assert lane.finish is FinishReason.CANCELLED
+
+
+def test_stop_at_the_very_end_of_a_race_returns_all_that_its_last_update_showed(session):
     *_, last = session.race(FakeDolly(PLAIN), REQUEST, Turn())
-    files = session.files
-    assert session.stopped() == last
+    files = session.files()
+    assert session.stop() == last
     assert ends(last) == {"autoregressive": "length", "speculative": "length"}
-    assert session.files is files
+    assert session.files() is files
 
 
-def test_what_a_run_is_told_to_be_of_is_its_own_pair_also_if_another_is_served_by_then(session):
+def test_the_header_of_a_run_names_its_own_pair_also_if_another_is_served_by_then(session):
     dolly = FakeDolly(PLAIN)
-    views = list(session.race(dolly, REQUEST, Turn()))
+    shown = list(session.race(dolly, REQUEST, Turn()))
     later = loader_of(dolly, replace(PAIR, title="Another pair"))
     list(later.wait())
-    told = [header_fields(later, view.status) for view in views if view.status]
-    assert len(told) >= 2
-    assert all(PAIR.title in line and "Another" not in line for line in told)
+    headers = [header_fields(later, changes.status) for changes in shown if changes.status]
+    assert len(headers) >= 2
+    assert all(PAIR.title in header and "Another" not in header for header in headers)
     assert "Another pair" in header_fields(later, Status("ready", "Ready"))
 
 
-def test_it_works_while_something_of_its_own_does(session):
-    beats = session.race(FakeDolly(PLAIN), REQUEST, Turn())
-    assert [session.works, bool(next(beats)), session.works] == [False, True, True]
-    list(beats)
-    assert not session.works
+def test_it_is_busy_while_an_activity_of_its_own_runs(session):
+    updates = session.race(FakeDolly(PLAIN), REQUEST, Turn())
+    assert [session.busy, bool(next(updates)), session.busy] == [False, True, True]
+    list(updates)
+    assert not session.busy
 
 
-def test_a_measurement_that_stands_still_sends_nothing(session):
-    beats = session.sweep(FakeDolly(PLAIN, pause=0.1), REQUEST, Turn())
-    told = [next(beats).details for _ in range(4)]  # in the first answer, which takes longer
-    beats.close()
-    assert [bool(details) for details in told] == [True, False, False, False]
+def test_there_is_nothing_to_keep_of_a_run_before_it_has_ended(session):
+    updates = session.race(FakeDolly(PLAIN), REQUEST, Turn())
+    next(updates)
+    assert session.files() is None
+    list(updates)
+    assert [path.suffix for path in session.files().paths] == [".json", ".csv"]
+
+
+def test_an_experiment_that_stands_still_sends_nothing(session):
+    updates = measure(session, FakeDolly(PLAIN, pause=0.3))
+    next(updates)  # that it begins
+    drawn = [bool(next(updates).tabs) for _ in range(4)]  # in the first answer, which takes longer
+    updates.close()
+    assert drawn == [True, False, False, False]
+
+
+def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(session):
+    updates = session.race(FakeDolly(PLAIN, pause=0.3), REQUEST, Turn())
+    assert set(next(updates).tabs) == {"timings"}
+    session.tab = "cache"
+    assert set(next(updates).tabs) == {"cache"}
+    updates.close()

@@ -21,7 +21,7 @@ from tests.served import (
     status_says,
     wait_for_end,
 )
-from ui.page import build
+from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
 
@@ -132,7 +132,7 @@ def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error, line):
 
 def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
     dolly, turn = FakeDolly(PLAIN, pause=0.05), Turn()
-    with served_page(build(loader_of(dolly), turn)) as url, opened(browser, url) as page:
+    with served_page(Page(loader_of(dolly), turn)) as url, opened(browser, url) as page:
         run(page)
         begun(page)
         turn.close(2)
@@ -144,7 +144,7 @@ def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
 def test_a_server_that_is_stopped_ends_the_runs_of_the_api():
     dolly, turn = FakeDolly(PLAIN, pause=0.05), Turn()
     with (
-        served_page(build(loader_of(dolly), turn)) as url,
+        served_page(Page(loader_of(dolly), turn)) as url,
         closing(Client(url, verbose=False)) as client,
     ):
         job = client.submit("Say something", api_name="/trace")

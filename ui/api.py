@@ -1,8 +1,7 @@
-"""The same race without the page: `race` streams, `trace` waits for all of it, `status` tells."""
+"""The same race without the page: `race` streams it, `trace` returns it whole; `status`."""
 
 import inspect
 import json
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import gradio as gr
 
 from pipeline.decoding.race import Mode
-from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.run import Run, Update
+from ui.errors import logged_line
+from ui.run.activity import PERIOD
 from ui.run.loader import Loader
-from ui.run.stream import Stream
+from ui.run.task import Task
 from ui.run.turn import Turn
-from ui.session import run_failed
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -36,12 +35,16 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.dolly(), values)
-            with Stream(run, turn) as stream:
-                for _ in stream.beats():
-                    if updates := stream.take():
+            task = Task(turn.hold(iter(run)), name="api")
+            task.start()
+            try:
+                for updates in task.updates(PERIOD):
+                    if updates:
                         yield json.dumps({"updates": [_plain(update) for update in updates]})
-            if stream.failure:
-                raise stream.failure
+            finally:
+                task.cancel()
+            if task.failure:
+                raise task.failure
             yield json.dumps({"trace": run.trace().to_dict()})
 
     def trace(*values: Any) -> dict[str, Any]:
@@ -52,10 +55,8 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.dolly(), values)
-            with turn:
-                for _ in run:
-                    if turn.closed:
-                        run.cancel()
+            for _ in turn.hold(iter(run)):
+                pass
             return run.trace().to_dict()
 
     def status() -> dict[str, Any]:
@@ -96,11 +97,8 @@ def _one_line_errors() -> Iterator[None]:
     """Errors as Gradio passes them on to a client: one line, no traceback."""
     try:
         yield
-    except UserError as error:
-        raise gr.Error(str(error), print_exception=False) from None
     except Exception as error:
-        logging.getLogger(__name__).exception("A run failed")
-        raise gr.Error(run_failed(error), print_exception=False) from None
+        raise gr.Error(logged_line(error), print_exception=False) from None
 
 
 def _plain(update: "Update") -> dict[str, Any]:

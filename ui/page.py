@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -12,25 +11,29 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from pipeline.errors import UserError
+from pipeline.request import Request
 from ui import api, link
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls
+from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
+from ui.run.race import replayed
 from ui.run.recorded import recorded
 from ui.run.turn import Turn
-from ui.session import Session, View, replayed, run_failed
-from ui.tabs import draft_lengths
-from ui.tabs.registry import RUN_TABS, TABS
+from ui.run.view_state import Changes
+from ui.session import Session
+from ui.tabs.registry import EXPERIMENTS, TABS
+from ui.tabs.tab import ExperimentTab
 from ui.theme import THEME
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
-    from pipeline.request import Request
 
-Work = Callable[["Dolly", "Request", Turn], Iterator[View]]
+Start = Callable[["Dolly", "Request"], Iterator[Changes]]
+Outputs = tuple[str, str]  # the values of `Page._outputs`
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
 _CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
@@ -40,237 +43,258 @@ _SESSIONS = 256  # the latest visitors'; what others ran is forgotten
 _LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
 
 
-def build(
-    loader: Loader,
-    turn: Turn | None = None,
-    max_new_tokens: int = 512,
-    queue_size: int = 16,
-) -> gr.Blocks:
-    """The page.
+class Page:
+    """The page of a pair.
 
     Args:
-        loader: of the pair that it is of, whose models may still be on their way.
+        loader: of the pair, whose models may still be on their way.
         turn: closing it ends the run under way.
         max_new_tokens: the most that a visitor may ask for.
-        queue_size: visitors waiting for their turn; more are told to come back.
+        queue_size: visitors waiting for their turn; any more are asked to come back.
+
+    Attributes:
+        blocks: Gradio's.
     """
-    turn = turn or Turn()
-    with gr.Blocks(
-        title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
-    ) as page:
-        state = gr.State(Session(), delete_callback=Session.close)
-        board, log = hidden("updates"), hidden("lines")
-        component("header", "view/fields", header_fields(loader, readiness(loader)))
-        controls = Controls(loader, max_new_tokens)
-        notice = component("notice", "view/fields", fields())
+
+    def __init__(
+        self,
+        loader: Loader,
+        turn: Turn | None = None,
+        max_new_tokens: int = 512,
+        queue_size: int = 16,
+    ) -> None:
+        self._loader, self._turn = loader, turn or Turn()
+        with gr.Blocks(
+            title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
+        ) as self.blocks:
+            self._draw(max_new_tokens)
+            self._connect()
+            api.add(loader, self._turn)
+        self.blocks.queue(max_size=queue_size)
+        self.blocks._queue.sleep_when_free = _QUEUE_PERIOD
+
+    def serve(
+        self,
+        host: str | None = None,
+        port: int | None = None,
+        share: bool = False,
+        mcp: bool = False,
+    ) -> str:
+        """Opens the page in threads of its own; returns its address.
+
+        Raises:
+            UserError: the port is taken, or `mcp` is asked for and not installed.
+        """
+        if mcp and find_spec("mcp") is None:
+            remedy = f'pip install "gradio[mcp]=={gr.__version__}"'
+            raise UserError("mcp", "not installed", remedy)
+        try:
+            _, url, _ = self.blocks.launch(
+                server_name=host,
+                server_port=port,
+                share=share,
+                mcp_server=mcp,
+                theme=THEME,
+                css_paths=sorted(ASSETS.glob("*/*.css")),
+                js=asset("page/page.js"),
+                allowed_paths=[str(PLOTLY)],
+                max_file_size=_LARGEST_UPLOAD,
+                ssr_mode=False,
+                state_session_capacity=_SESSIONS,
+                run_history=False,
+                footer_links=["api"],
+                prevent_thread_lock=True,
+            )
+        except OSError as error:
+            raise UserError("port", port, f"choose another ({error})") from None
+        return str(url)
+
+    def close(self) -> None:
+        self.blocks.close(verbose=False)
+
+    # --- what is where ---------------------------------------------------------------------------
+
+    def _draw(self, max_new_tokens: int) -> None:
+        """From top to bottom. Of the views, events change none but through two hidden outputs."""
+        self._session = gr.State(Session(), delete_callback=Session.close)
+        self._outputs = [hidden("updates"), hidden("lines")]
+        component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
+        self._controls = Controls(self._loader, max_new_tokens)
+        self._notice = component("notice", "view/fields", fields())
         first = replayed(recorded(), "Recorded")
         component("verdict", "view/fields", fields(**(first.verdict or {})))
-        component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lanes or "")
-        chosen: dict[str, gr.Tab] = {}
+        component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
+        self._tabs: dict[str, gr.Tab] = {}
+        self._measure: dict[str, gr.Button] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab in TABS:
-                with gr.Tab(tab.title, id=tab.name) as chosen[tab.name]:
-                    if tab is draft_lengths.TAB:
-                        measure = gr.Button(
-                            "Measure every draft length", size="sm", elem_id="measure"
-                        )
-                    tab.add(first.details.get(tab.name, ""))
+                with gr.Tab(tab.title, id=tab.name) as self._tabs[tab.name]:
+                    if isinstance(tab, ExperimentTab):
+                        button = gr.Button(tab.button, size="sm", elem_classes="measure")
+                        self._measure[tab.name] = button
+                    tab.add(first.tabs.get(tab.name, ""))
         with gr.Row(elem_id="exports"):
-            upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
-            download = gr.DownloadButton(
-                "Download the trace", visible=False, size="sm", elem_id="trace"
-            )
-            steps = gr.DownloadButton("Steps as CSV", visible=False, size="sm")
+            self._upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
+            self._downloads = [
+                gr.DownloadButton("Download the trace", visible=False, size="sm", elem_id="trace"),
+                gr.DownloadButton("Steps as CSV", visible=False, size="sm"),
+            ]
 
-        def told(session: Session, view: View) -> str:
-            now = dict(view.details)
-            if view.verdict is not None:
-                now["verdict"] = fields(**view.verdict)
-            if view.status is not None:
-                now["header"] = header_fields(loader, view.status)
-            if view.notice is not None:
-                now["notice"] = fields(line=view.notice)
-            return session.board.tell(now)
+    # --- which event calls what ------------------------------------------------------------------
 
-        def shown(session: Session, view: View) -> list[str]:
-            if view.lanes is not None:
-                session.log = view.lanes
-            return [told(session, view), session.log]
+    def _connect(self) -> None:
+        controls, session = self._controls, self._session
+        on_models: dict[str, Any] = {  # what runs the models: one at a time, in the queue
+            "inputs": [session, *controls.inputs],
+            "outputs": self._outputs,
+            "concurrency_limit": 1,
+            "concurrency_id": api.CONCURRENCY_ID,
+            "trigger_mode": "once",
+            "show_progress": "minimal",
+            "show_progress_on": self._notice,
+            "api_visibility": "private",
+        }
+        at_once: dict[str, Any] = {"inputs": [session], "queue": False, **QUIET}
+        waiting: dict[str, Any] = {"concurrency_limit": None, **QUIET}
 
-        def looked_at(session: Session, tab: str) -> str:
-            return told(session, session.look_at(tab))
-
-        def kept(session: Session) -> list[Any]:
-            files = session.files
-            if files is None:
-                return [gr.skip(), gr.skip()]
-            return [gr.DownloadButton(value=path, visible=True) for path in files.paths]
-
-        def loaded(session: Session) -> Iterator[Updates]:
-            for _ in loader.wait():
-                yield {board: told(session, View(status=readiness(loader)))}
-            yield {
-                board: told(session, View(status=readiness(loader), notice=offer(loader))),
-                **controls.about(loader),
-            }
-
-        def changed(session: Session, name: str) -> Iterator[Updates]:
-            line, coming = "", loader.change(loader.pairs.get(name, loader.pair))
-            try:
-                for progress in coming:
-                    loading = View(status=Status("loading", f"{progress}…"))
-                    if session.works:  # whose status is that of its run
-                        loading = View(notice=f"{progress}…")
-                    yield {board: told(session, loading)}
-            except UserError as error:
-                line = str(error)
-            now = View(status=None if session.works else readiness(loader), notice=line)
-            yield {board: told(session, now), **controls.about(loader)}
-
-        def linked(session: Session, request: gr.Request) -> Updates:
-            asked, line = link.read(request.query_params, controls.limits)
-            updates = controls.filled(asked)
-            if line:  # else it would take away what another event has said meanwhile
-                updates[board] = told(session, View(notice=line))
-            return {state: session, **updates}  # Gradio only ever forgets what was an output
-
-        def follow(session: Session, work: Work, form: Sequence[Any]) -> Iterator[list[str]]:
-            try:
-                request = controls.request(*form)
-                for _ in loader.wait():
-                    yield shown(session, View())
-                for view in work(loader.dolly(), request, turn):
-                    yield shown(session, view)
-                if turn.closed:
-                    yield shown(session, View(notice=_CLOSING))
-            except UserError as error:
-                yield shown(session, View(notice=str(error)))
-            except Exception as error:
-                yield shown(session, View(notice=run_failed(error)))
-
-        def answer(session: Session, mode: Mode, *form: Any) -> Iterator[list[str]]:
-            yield from follow(session, partial(session.race, mode=mode), form)
-
-        def measured(session: Session, _: Mode, *form: Any) -> Iterator[list[str]]:
-            yield from follow(session, session.sweep, form)
-
-        def stopped(session: Session) -> list[str]:
-            return shown(session, session.stopped())
-
-        def opened(session: Session, file: str) -> list[str]:
-            try:
-                return shown(session, session.open(Path(file)))
-            except UserError as error:
-                return shown(session, View(notice=str(error)))
-            except Exception as error:
-                logging.getLogger(__name__).exception("A trace could not be shown")
-                return shown(session, View(notice=run_failed(error)))
-
-        outputs = [board, log]
-        runs = [
-            button.click(
-                work,
-                inputs=[state, *controls.inputs],
-                outputs=outputs,
-                concurrency_limit=1,
-                concurrency_id=api.CONCURRENCY_ID,
-                trigger_mode="once",
-                show_progress="minimal",
-                show_progress_on=notice,
-                api_visibility="private",
-            )
-            for button, work in ((controls.run, answer), (measure, measured))
+        running = [controls.run.click(self.run, **on_models)]
+        running += [
+            self._measure[tab.name].click(partial(self.measure, tab), **on_models)
+            for tab in EXPERIMENTS
         ]
-        stop = controls.stop.click(None, cancels=runs).then(
-            stopped,
-            inputs=[state],
-            outputs=outputs,
-            queue=False,
-            **QUIET,
+        stopping = controls.stop.click(None, cancels=running).then(
+            self.stop, outputs=self._outputs, **at_once
         )
+        opening = self._upload.upload(
+            self.open_trace,
+            **at_once | {"inputs": [session, self._upload]},
+            outputs=self._outputs,
+        )
+        for event in (*running, stopping, opening):
+            event.then(self.offer_files, outputs=self._downloads, **at_once)
+        for name, tab in self._tabs.items():
+            tab.select(partial(self.select_tab, name), **at_once)
+
+        updates, _ = self._outputs
         controls.load.click(
-            changed,
-            inputs=[state, controls.pair],
-            outputs=[board, *controls.of_pair],
-            concurrency_limit=None,
+            self.change_pair,
+            inputs=[session, controls.pair],
+            outputs=[updates, *controls.of_pair],
             trigger_mode="once",
-            **QUIET,
+            **waiting,
         )
-        opening = upload.upload(
-            opened,
-            inputs=[state, upload],
-            outputs=outputs,
-            queue=False,
-            **QUIET,
+        self.blocks.load(
+            self.show_pair,
+            inputs=[session],
+            outputs=[updates, *controls.of_pair],
+            **waiting,
         )
-        for event in (*runs, stop, opening):
-            event.then(
-                kept,
-                inputs=[state],
-                outputs=[download, steps],
-                queue=False,
-                **QUIET,
-            )
-        for name in RUN_TABS:
-            chosen[name].select(
-                partial(looked_at, tab=name),
-                inputs=[state],
-                outputs=[board],
-                queue=False,
-                **QUIET,
-            )
-        page.load(
-            loaded,
-            inputs=[state],
-            outputs=[board, *controls.of_pair],
-            concurrency_limit=None,
-            **QUIET,
+        self.blocks.load(
+            self.fill_from_link,
+            outputs=[session, updates, *controls.inputs],
+            **at_once,
         )
-        page.load(
-            linked,
-            inputs=[state],
-            outputs=[state, board, *controls.inputs],
-            queue=False,
-            **QUIET,
-        )
-        api.add(loader, turn)
-    page.queue(max_size=queue_size)
-    page._queue.sleep_when_free = _QUEUE_PERIOD
-    return page
 
+    # --- what happens ----------------------------------------------------------------------------
 
-def serve(
-    page: gr.Blocks,
-    host: str | None = None,
-    port: int | None = None,
-    share: bool = False,
-    mcp: bool = False,
-) -> str:
-    """Opens the page in threads of its own; returns its address.
+    def run(self, session: Session, mode: Mode, *form: Any) -> Iterator[Outputs]:
+        """Run was clicked."""
 
-    Raises:
-        UserError: the port is taken, or `mcp` is asked for and not installed.
-    """
-    if mcp and find_spec("mcp") is None:
-        remedy = f'pip install "gradio[mcp]=={gr.__version__}"'
-        raise UserError("mcp", "not installed", remedy)
-    try:
-        _, url, _ = page.launch(
-            server_name=host,
-            server_port=port,
-            share=share,
-            mcp_server=mcp,
-            theme=THEME,
-            css_paths=sorted(ASSETS.glob("*/*.css")),
-            js=asset("page/page.js"),
-            allowed_paths=[str(PLOTLY)],
-            max_file_size=_LARGEST_UPLOAD,
-            ssr_mode=False,
-            state_session_capacity=_SESSIONS,
-            run_history=False,
-            footer_links=["api"],
-            prevent_thread_lock=True,
-        )
-    except OSError as error:
-        raise UserError("port", port, f"choose another ({error})") from None
-    return str(url)
+        def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
+            return session.race(dolly, request, self._turn, mode)
+
+        yield from self._answer(session, form, start)
+
+    def measure(
+        self, tab: ExperimentTab, session: Session, _: Mode, *form: Any
+    ) -> Iterator[Outputs]:
+        """An experiment's button was clicked."""
+
+        def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
+            return session.measure(tab, dolly, request, self._turn)
+
+        yield from self._answer(session, form, start)
+
+    def _answer(self, session: Session, form: Sequence[Any], start: Start) -> Iterator[Outputs]:
+        """What `start` shows of the form's request, once the models are there."""
+        try:
+            request = self._controls.request(*form)
+            for _ in self._loader.wait():
+                yield self._show(session, Changes())
+            for changes in start(self._loader.dolly(), request):
+                yield self._show(session, changes)
+            if self._turn.closed:
+                yield self._show(session, Changes(notice=_CLOSING))
+        except Exception as error:
+            yield self._show(session, Changes(notice=logged_line(error)))
+
+    def stop(self, session: Session) -> Outputs:
+        """Stop was clicked; whatever ran has been cancelled."""
+        return self._show(session, session.stop())
+
+    def open_trace(self, session: Session, file: str) -> Outputs:
+        """A file was uploaded."""
+        try:
+            return self._show(session, session.open(Path(file)))
+        except Exception as error:
+            return self._show(session, Changes(notice=logged_line(error, "trace file")))
+
+    def offer_files(self, session: Session) -> list[Any]:
+        """Something has ended, and may be downloaded."""
+        files = session.files()
+        if files is None:
+            return [gr.skip() for _ in self._downloads]
+        return [gr.DownloadButton(value=path, visible=True) for path in files.paths]
+
+    def select_tab(self, name: str, session: Session) -> None:
+        session.tab = name
+
+    def show_pair(self, session: Session) -> Iterator[Updates]:
+        """The page was opened: says how far the first pair has come, and then what it is."""
+        for _ in self._loader.wait():
+            yield self._update(session, Changes(status=readiness(self._loader)))
+        ready = Changes(status=readiness(self._loader), notice=offer(self._loader))
+        yield self._update(session, ready) | self._about_pair()
+
+    def change_pair(self, session: Session, name: str) -> Iterator[Updates]:
+        """Load was clicked. The status of a run of the visitor's own stays that of the run."""
+        loader, line = self._loader, ""
+        try:
+            for progress in loader.change(loader.pairs.get(name, loader.pair)):
+                changes = Changes(status=Status("loading", f"{progress}…"))
+                if session.busy:
+                    changes = Changes(notice=f"{progress}…")
+                yield self._update(session, changes)
+        except Exception as error:
+            line = logged_line(error, "pair")
+        status = None if session.busy else readiness(loader)
+        yield self._update(session, Changes(status=status, notice=line)) | self._about_pair()
+
+    def fill_from_link(self, session: Session, request: gr.Request) -> Updates:
+        """The page was opened, perhaps with a link that fills the form."""
+        asked, line = link.read(request.query_params, self._controls.limits)
+        # An empty line would take away what another event has said meanwhile.
+        said = self._update(session, Changes(notice=line)) if line else {}
+        # Gradio only ever forgets a session that was an output.
+        return {self._session: session, **self._controls.filled(asked), **said}
+
+    # --- what is shown of it ---------------------------------------------------------------------
+
+    def _show(self, session: Session, changes: Changes) -> Outputs:
+        """The values of both outputs."""
+        values = dict(changes.tabs)
+        if changes.verdict is not None:
+            values["verdict"] = fields(**changes.verdict)
+        if changes.status is not None:
+            values["header"] = header_fields(self._loader, changes.status)
+        if changes.notice is not None:
+            values["notice"] = fields(line=changes.notice)
+        return session.view_state.update(values, changes.lines)
+
+    def _update(self, session: Session, changes: Changes) -> Updates:
+        """The same of the views alone, for events with other outputs besides."""
+        updates, _ = self._outputs
+        return {updates: self._show(session, changes)[0]}
+
+    def _about_pair(self) -> Updates:
+        return self._controls.about(self._loader)

@@ -1,274 +1,106 @@
-"""What one browser tab is looking at: its latest run."""
+"""One browser tab: what its visitor runs, opens and looks at."""
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
+from pipeline.request import Request
 from pipeline.run import Run
-from pipeline.trace.record import Trace
-from ui.component import encode
 from ui.files import Files
 from ui.header import Status
-from ui.plots.plot import plots_json
-from ui.run.recorded import badge, read_trace
-from ui.run.stream import Stream
-from ui.run.transcript import Transcript
+from ui.run.activity import Activity
+from ui.run.experiment import ExperimentDisplay
+from ui.run.race import RaceDisplay, replayed
+from ui.run.recorded import read_trace
 from ui.run.turn import Turn
-from ui.run.view_state import Board
-from ui.tabs import draft_lengths
-from ui.tabs.draft_lengths import Sweep
-from ui.tabs.registry import RUN_TABS, run_values
-from ui.verdict import summary, verdict
+from ui.run.view_state import Changes, ViewState
+from ui.tabs.registry import TABS
+from ui.tabs.tab import ExperimentTab
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
-    from pipeline.request import Request
-
-_SLOW_PERIOD = 1.0  # seconds between two drawings of the plots
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What changed. `None` leaves as it is what is on the page."""
-
-    lanes: str | None = None
-    verdict: dict[str, str] | None = None
-    details: dict[str, str] = field(default_factory=dict)  # by tab
-    status: Status | None = None
-    notice: str | None = None
-
-
-def finished(trace: Trace, lanes: str) -> View:
-    """All that is shown of a run that has ended; `lanes` are the lines of its transcript."""
-    return View(lanes=lanes, verdict=verdict(trace), details=run_values(trace))
-
-
-def replayed(trace: Trace, word: str) -> View:
-    """A run that is not live, said to be `word`, where it was and when."""
-    what = badge(word, trace)
-    transcript = Transcript(uuid.uuid4().hex, trace, what)
-    transcript.end(trace)
-    return replace(finished(trace, transcript.text), verdict=verdict(trace, what))
 
 
 class Session:
-    """One tab's. Gradio copies an empty one for each.
+    """What belongs to one browser tab. Gradio copies an empty one for each.
 
     Attributes:
-        board: what the page shows, but for the panes.
-        log: what these show: the lines of a `Transcript`.
-        files: of what was last run or opened, for the visitor to keep.
+        view_state: what its page shows.
+        tab: the one that its visitor looks at, which alone is kept up to date during a race.
     """
 
     def __init__(self) -> None:
-        self.board = Board()
-        self.log = ""
-        self.files: Files | None = None
-        self._show: _Show | None = None
-        self._sweep: Sweep | None = None  # the one under way
-        self._tab = next(iter(RUN_TABS))
+        self.view_state = ViewState()
+        self.tab = TABS[0].name
+        self._activity: Activity | None = None
+        self._run: Run | None = None
+        self._files: Files | None = None
 
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
-    ) -> Iterator[View]:
-        """Runs the lanes of `mode`, and tells what changed as often as the page draws.
-
-        Closing it cancels the run; `stopped` then tells what was left to say.
+    ) -> Iterator[Changes]:
+        """Runs the lanes of `mode`. Closing it cancels the run; `stop` returns how that ended.
 
         Raises:
             UserError: the prompt does not fit.
         """
-        show = _Show(dolly, request, turn, mode)
-        with show.stream:
-            self.close()
-            self._show = show
-            self.board = Board()  # the views know by now what the last run put there
-            yield show.begin(self._tab)
-            for _ in show.stream.beats():
-                yield show.advance(self._tab)
-        yield self._end(show)
+        run = dolly.start(request, mode)
+        self.close()
+        self._run = run
+        self.view_state = ViewState()  # the views have what it held by now
+        yield from self._follow(Activity(turn.hold(iter(run)), RaceDisplay(run, request, dolly)))
 
-    def sweep(self, dolly: Dolly, request: Request, turn: Turn) -> Iterator[View]:
-        """Times every draft length on the request, and tells each time one more is known.
+    def measure(
+        self, tab: ExperimentTab, dolly: Dolly, request: Request, turn: Turn
+    ) -> Iterator[Changes]:
+        """Runs the experiment of `tab` on the request. The run shown stays.
 
-        Closing it cancels the answer under way; `stopped` then tells what was left to say.
-
-        Raises:
-            UserError: the prompt does not fit.
+        Closing it ends the experiment; `stop` returns how far that came.
         """
-        self._sweep = sweep = Sweep(dolly, request, turn)
-        measuring = Status("running", "Measuring draft lengths", request.draft_length, dolly)
-        told, drawn = -1, 0.0
-        try:
-            for _ in sweep:
-                if self._sweep is not sweep:
-                    return  # `stopped` has told how it stood
-                new = sweep.answers != told and monotonic() - drawn >= _SLOW_PERIOD
-                if new:
-                    told, drawn = sweep.answers, monotonic()
-                yield View(details=_lengths(sweep), status=measuring, notice="") if new else View()
-        except Exception:
-            self._sweep = None
-            raise
-        yield self._swept(sweep)
+        work = turn.hold(tab.measure(dolly, request))
+        yield from self._follow(Activity(work, ExperimentDisplay(tab, request, dolly)))
 
-    def _swept(self, sweep: Sweep) -> View:
-        self._sweep = None
-        sweep.stop()
-        failure = sweep.failure
-        ended = "Draft lengths measured" if sweep.complete else "Stopped"
-        return View(
-            details=_lengths(sweep),
-            status=Status("error", "Failed") if failure else Status("ready", ended),
-            notice=run_failed(failure) if failure else "",
-        )
+    def _follow(self, activity: Activity) -> Iterator[Changes]:
+        self._activity = activity
+        yield from activity.follow(lambda: self.tab)
 
     @property
-    def works(self) -> bool:
-        """Whether something of its own is under way."""
-        return bool(self._sweep or (self._show and self._show.stream.works))
+    def busy(self) -> bool:
+        """Whether an activity of its own goes on."""
+        return self._activity is not None and self._activity.running
 
-    def stopped(self) -> View:
-        """Ends what is under way, if anything is, and tells how it stood."""
-        if self._sweep:
-            return self._swept(self._sweep)
-        if self._show is None:
-            return View()
-        self._show.stream.stop()
-        return self._end(self._show)
+    def stop(self) -> Changes:
+        """Ends the activity; returns what it came to, also if it has ended before."""
+        return self._activity.stop() if self._activity else Changes()
 
-    def _end(self, show: _Show) -> View:
-        with show.lock:
-            view = show.end()
-            if self._show is show and self.files is None:
-                self.files = Files(show.trace())
-        return view
-
-    def open(self, file: Path) -> View:
+    def open(self, file: Path) -> Changes:
         """A trace file of the visitor's, to be replayed.
 
         Raises:
-            UserError: it is none, or a run is under way.
+            UserError: it is not one, or an activity goes on.
         """
-        if self.works:
+        if self.busy:
             raise UserError("trace file", file.name, "stop the run first")
         trace = read_trace(file)
-        view = replayed(trace, f"Loaded · {file.name}")
+        changes = replayed(trace, f"Loaded · {file.name}")
         self.close()
-        self.files = Files(trace)
+        self._files = Files(trace)
         status = Status("opened", "Trace opened", trace.request["draft_length"])
-        return replace(view, status=status, notice="")
+        return replace(changes, status=status, notice="")
 
-    def look_at(self, tab: str) -> View:
-        """What there is to see in that tab, which alone is kept up to date while a run goes on."""
-        self._tab = tab
-        return self._show.now(tab) if self._show else View()
+    def files(self) -> Files | None:
+        """Of what was last run or opened, for the visitor to keep; None while it runs."""
+        if self._files is None and self._run and not self.busy:
+            self._files = Files(self._run.trace())
+        return self._files
 
     def close(self) -> None:
-        """Forgets what was run or measured, and its files."""
-        if self.files:
-            self.files.close()
-        self.files = self._show = self._sweep = None
-
-
-class _Show:
-    """A run and what has been told of it.
-
-    The lock is for Stop: its handler may come while the race's own is still at work, and then both
-    tell the end, because what the race's tells is lost.
-    """
-
-    def __init__(self, dolly: Dolly, request: Request, turn: Turn, mode: Mode) -> None:
-        self._run: Run = dolly.start(request, mode)
-        self._dolly, self._request = dolly, request
-        self._transcript = Transcript(uuid.uuid4().hex, self._run.trace())
-        self.lock = threading.RLock()
-        self._last: View | None = None
-        self._quarter = 0
-        self._drawn = monotonic()
-        self.stream = Stream(self._run, turn)
-
-    def begin(self, tab: str) -> View:
-        """Nothing yet, in place of what was there: a recorded run is not to be taken for this."""
-        trace = self._run.trace()
-        return View(
-            lanes=self._transcript.tail,
-            verdict=verdict(trace),
-            details={tab: RUN_TABS[tab].value(trace, tables=False)},
-            status=self._status("running", "Racing · 0 %"),
-            notice="",
-        )
-
-    def advance(self, tab: str) -> View:
-        with self.lock:
-            updates = self.stream.take()
-            if not updates or self._last:
-                return View()
-            trace = self._run.trace()
-            self._transcript.add(trace, updates)
-            slow = monotonic() - self._drawn >= _SLOW_PERIOD
-            if slow:
-                self._drawn = monotonic()
-            return View(
-                lanes=self._transcript.tail,
-                verdict=verdict(trace) if slow else None,
-                details={tab: RUN_TABS[tab].value(trace, tables=False)} if slow else {},
-                status=self._progress(trace),
-            )
-
-    def now(self, tab: str) -> View:
-        """A tab that was not kept up to date; at the end of a run all are."""
-        with self.lock:
-            if self._last:
-                return View()
-            return View(details={tab: RUN_TABS[tab].value(self._run.trace(), tables=False)})
-
-    def end(self) -> View:
-        """All of it, however often it is asked for."""
-        with self.lock:
-            if self._last:
-                return self._last
-            trace = self._run.trace()
-            self._transcript.end(trace)
-            failure = self.stream.failure
-            outcome = ("error", "Failed") if failure else ("ready", summary(trace))
-            self._last = replace(
-                finished(trace, self._transcript.text),
-                status=self._status(*outcome),
-                notice=run_failed(failure) if failure else "",
-            )
-            return self._last
-
-    def trace(self) -> Trace:
-        return self._run.trace()
-
-    def _progress(self, trace: Trace) -> Status | None:
-        """Each quarter, once: the status is read aloud."""
-        made = sum(len(lane.tokens) for lane in trace.lanes.values())
-        quarter = 4 * made // (self._request.max_new_tokens * len(trace.lanes))
-        if quarter <= self._quarter:
-            return None
-        self._quarter = quarter
-        return self._status("running", f"Racing · {25 * quarter} %")
-
-    def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length, self._dolly)
-
-
-def _lengths(sweep: Sweep) -> dict[str, str]:
-    tab = draft_lengths.TAB
-    return {tab.name: encode({"plots": plots_json(tab.plots, sweep, tables=sweep.ended)})}
-
-
-def run_failed(error: Exception) -> str:
-    """One line for what no user caused."""
-    reason = " ".join(str(error).split())[:200]
-    return f"run: {type(error).__name__} {reason} — run it again; the log has the details."
+        """Forgets what was run, and removes its files."""
+        if self._files:
+            self._files.close()
+        self._files = self._run = self._activity = None

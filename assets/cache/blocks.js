@@ -88,4 +88,4 @@ slider.addEventListener("input", () => {
   follows = slider.value === slider.max;
   drawBlocks();
 });
-follow(showBlocks);
+subscribe(showBlocks);

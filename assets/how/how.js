@@ -19,4 +19,4 @@ function fillTables(tables) {
   }
 }
 
-follow(showHow);
+subscribe(showHow);

@@ -119,4 +119,4 @@ for (const place of [scrubber, ...Object.values(lanes).map(({ text }) => text)])
   });
 }
 
-follow(show);
+subscribe(show);

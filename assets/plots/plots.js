@@ -146,4 +146,4 @@ for (const { plot } of Object.values(frames)) {
 new MutationObserver(() => Object.values(frames).forEach(draw)).observe(document.body, {
   attributeFilter: ["class"],
 });
-follow(showPlots);
+subscribe(showPlots);

@@ -13,4 +13,4 @@ function show(value) {
   live.dataset.mark = fields.mark ?? "";
 }
 
-follow(show);
+subscribe(show);

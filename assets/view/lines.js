@@ -1,2 +1,2 @@
-// The lines of a run, which are only ever appended to, are the panes' to read.
-watch("value", () => tell("lanes", props.value));
+// The lines of a run, which are only ever appended to, are for the panes.
+watch("value", () => publish("lanes", props.value));

@@ -1,19 +1,19 @@
-// A view shows what it was made with, and then what it is told. Gradio takes long over each of its
-// outputs, more than a view takes to show it; so events have two that are never seen, and what those
-// hold is handed on here.
+// A view shows the value that it was made with, and then every value published under its name. Gradio
+// takes long over each output of an event, more than a view takes to show it; so events have two hidden
+// outputs, whose scripts publish what they hold.
 
-// What was told last is kept, for a view that Gradio makes only when its tab is opened.
-function tell(name, value) {
-  (window.told ??= {})[name] = value;
-  document.dispatchEvent(new CustomEvent("told", { detail: { name, value } }));
+// The latest value of each view is kept, for one that Gradio makes only when its tab is opened.
+function publish(name, value) {
+  (window.views ??= {})[name] = value;
+  document.dispatchEvent(new CustomEvent("update", { detail: { name, value } }));
 }
 
-function follow(show) {
-  const told = ({ detail }) => {
-    if (!element.isConnected) document.removeEventListener("told", told);
+function subscribe(show) {
+  const onUpdate = ({ detail }) => {
+    if (!element.isConnected) document.removeEventListener("update", onUpdate);
     else if (detail.name === props.view) show(detail.value);
   };
-  document.addEventListener("told", told);
-  const value = window.told?.[props.view] ?? props.value;
+  document.addEventListener("update", onUpdate);
+  const value = window.views?.[props.view] ?? props.value;
   if (value) show(value);
 }

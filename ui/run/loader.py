@@ -1,11 +1,10 @@
-"""The pair that the page is of: got, compiled, and changed for another, in the background."""
+"""The pair that the page serves: fetched, compiled, and changed for another, in the background."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,63 +12,65 @@ from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair
 from pipeline.progress import Progress
+from ui.run.task import Task
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
 Load = Callable[[Choice], "Dolly"]
 
-_PERIOD = 0.5  # seconds between two looks at how far it has come
+_PERIOD = 0.5  # seconds between two reports to whoever waits
+_LOADING = Progress("Loading the models")
+_LONGEST = 200  # characters of an error
 
 
 class Loader:
-    """Starts to load at once. Whoever waits is told how far it has come.
+    """Starts to load at once.
 
     Args:
         choice: what to load.
-        load: makes a pair of what is there.
+        load: makes a pair of models that are there.
         fixed: visitors may not change it.
 
     Attributes:
+        choice: that of the pair which is served, or will be when it is loaded.
         pairs: those that a visitor can name: the registry's, and the first as it was chosen.
     """
 
     def __init__(self, choice: Choice, load: Load, fixed: bool = False) -> None:
-        self._load, self.fixed = load, fixed
+        self.choice, self.fixed = choice, fixed
+        self._load = load
         self._changing = threading.Lock()
-        self._loading: Future[Dolly] = Future()
-        self._choice = choice
         self.pairs = PAIRS | {choice.pair.name: choice.pair}
-        self.progress = Progress("Loading the models")
-        threading.Thread(
-            target=self._work, args=(choice, self._loading), name="load", daemon=True
-        ).start()
-
-    @property
-    def choice(self) -> Choice:
-        return self._choice
+        self._loading = Task(self._obtain(choice), name="load")
+        self._loading.start()
 
     @property
     def pair(self) -> Pair:
-        return self._choice.pair
+        return self.choice.pair
 
     @property
     def offer(self) -> Pair:
-        """The pair to suggest: the one at work; the embedded one if that could not be loaded."""
+        """The pair to suggest: the one that is served; the embedded one if there is none."""
         return self.pairs[DEFAULT_PAIR] if self.failure else self.pair
 
     @property
+    def progress(self) -> Progress:
+        """How far the first pair has come."""
+        return self._loading.latest or _LOADING
+
+    @property
     def done(self) -> bool:
-        """Whether there is something to race with, or to say why not."""
-        return self._loading.done()
+        """Whether there is a pair to race with, or a reason why there is none."""
+        return not self._loading.running
 
     @property
     def failure(self) -> BaseException | None:
-        """Why there is nothing to race with, a `UserError`; None while it loads."""
-        return self._loading.exception() if self.done else None
+        """Why there is no pair, a `UserError`; None while it loads."""
+        return self._loading.failure
 
     def dolly(self) -> Dolly:
-        """The pair at work; waits for it.
+        """The pair that is served; waits for it.
 
         Raises:
             UserError: it could not be loaded.
@@ -77,54 +78,48 @@ class Loader:
         return self._loading.result()
 
     def wait(self) -> Iterator[Progress]:
-        """Waits in pieces, so that whoever waits can be stopped."""
-        while not self.done:
+        """Reports progress until the first pair is there or has failed."""
+        for _ in self._loading.updates(_PERIOD):
             yield self.progress
-            wait([self._loading], _PERIOD)
 
     def change(self, pair: Pair) -> Iterator[Progress]:
-        """Gets and loads another pair; the one at work stays until that is done, and if it fails.
-        Closing it goes on: other visitors may wait for it too.
+        """Fetches and loads another pair. The one that is served stays until that is done, and if
+        it fails. Closing the iterator does not end it: other visitors may wait for the pair too.
 
         Raises:
-            UserError: it cannot be had or loaded, or another change is under way.
+            UserError: the pair cannot be had or loaded, or another change is under way.
         """
         if self.fixed:
             raise UserError("pair", pair.name, "this server keeps the one that it has")
         if not self._changing.acquire(blocking=False):
             raise UserError("pair", pair.name, "another pair is being loaded; wait for that")
-        choice = replace(self._choice, pair=pair)
-        coming: Future[Dolly] = Future()
+        choice = replace(self.choice, pair=pair)
 
-        def work() -> None:
+        def work() -> Generator[Progress, None, Dolly]:
             try:
-                self._work(choice, coming, 0 if self.failure else self.pair.memory_bytes)
-                if not coming.exception():
-                    self._choice, self._loading = choice, coming
+                beside = 0 if self.failure else self.pair.memory_bytes
+                dolly = yield from self._obtain(choice, beside)
+                self.choice, self._loading = choice, task
+                return dolly
             finally:
                 self._changing.release()
 
-        threading.Thread(target=work, name="load", daemon=True).start()
-        while not coming.done():
-            yield self.progress
-            wait([coming], _PERIOD)
-        if error := coming.exception():
-            raise error
+        task = Task(work(), name="load")
+        task.start()
+        for _ in task.updates(_PERIOD):
+            yield task.latest or _LOADING
+        task.result()
 
-    def _work(self, choice: Choice, future: Future[Dolly], beside: int = 0) -> None:
+    def _obtain(self, choice: Choice, beside: int = 0) -> Generator[Progress, None, Dolly]:
+        """`beside` is the memory that the pair served by now takes, in bytes."""
         try:
-            for self.progress in choice.obtain(beside):
-                pass
-            self.progress = Progress("Loading the models")
-            future.set_result(self._load(choice))
-        except UserError as error:
-            future.set_exception(error)
-        except BaseException as error:
+            yield from choice.obtain(beside)
+            yield _LOADING
+            return self._load(choice)
+        except UserError:
+            raise
+        except Exception as error:
             logging.getLogger(__name__).exception("A pair could not be loaded")
-            future.set_exception(_could_not_load(choice.pair, error))
-
-
-def _could_not_load(pair: Pair, error: BaseException) -> UserError:
-    reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
-    remedy = f"could not be loaded ({reason}); load another pair, or read the log"
-    return UserError("pair", pair.name, remedy)
+            reason = " ".join(f"{type(error).__name__} {error}".split())[:_LONGEST]
+            remedy = f"could not be loaded ({reason}); load another pair, or read the log"
+            raise UserError("pair", choice.pair.name, remedy) from None

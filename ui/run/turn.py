@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
+from contextlib import closing
+from typing import TypeVar
+
+Report = TypeVar("Report")
 
 
 class Turn:
-    """Held by a run while it works: one at a time, whoever asks. That is what makes its times true.
+    """Held by one run at a time, whoever asks. That is what makes its times true.
 
     Once it is closed, runs end at their next event.
     """
@@ -15,18 +20,20 @@ class Turn:
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def hold(self, work: Generator[Report, None, None]) -> Generator[Report, None, None]:
+        """Iterates `work` while nobody else holds the turn, until that is closed."""
+        with self._lock, closing(work):
+            for report in work:
+                yield report
+                if self.closed:
+                    return
 
     @property
     def closed(self) -> bool:
         return self._closed.is_set()
 
     def close(self, patience: float) -> None:
-        """Tells the run under way to end, and waits for that, but not longer than `patience`."""
+        """Has the run under way end, and waits for that, but no longer than `patience` seconds."""
         self._closed.set()
         if self._lock.acquire(timeout=patience):
             self._lock.release()

@@ -1,206 +1,139 @@
-"""Every draft length on one request, timed on the machine that serves the page."""
+"""Every draft length on what the form asks, timed on the machine that serves the page."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Generator
+from typing import TYPE_CHECKING
 
-from pipeline.decoding.events import FinishReason
+from experiments.draft_length import REPEATS, Length, Sweep, sweep
 from pipeline.request import Request
-from pipeline.trace.record import Lane
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.run.stream import Stream
-from ui.run.turn import Turn
-from ui.tabs.acceptance import LENGTHS as FIXED
-from ui.tabs.tab import Tab
+from ui.tabs.tab import ExperimentTab
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
 
-REPEATS = 3
-Length = int | Literal["auto"]
-LENGTHS: tuple[Length, ...] = (*FIXED, "auto")  # 0 is autoregression
+
+def _measure(dolly: Dolly, request: Request) -> Generator[Sweep, None, None]:
+    return sweep(dolly, [request])
 
 
-class Sweep:
-    """Answers the request with each draft length, `REPEATS` times, in an order that turns with each
-    repeat: what slows the machine for a while slows no length more than the others.
-
-    Args:
-        dolly, request: what to answer; its own draft length does not matter.
-        turn: held by one answer at a time.
-    """
-
-    def __init__(self, dolly: Dolly, request: Request, turn: Turn) -> None:
-        self.failure: Exception | None = None
-        self.ended = False
-        self._dolly, self._request, self._turn = dolly, request, turn
-        self._lanes: dict[Length, list[Lane]] = {length: [] for length in LENGTHS}
-        self._stream: Stream | None = None
-        self._id = ""
-
-    def __iter__(self) -> Iterator[None]:
-        """Beats while it measures. Closing it cancels the answer under way.
-
-        Raises:
-            UserError: the prompt does not fit.
-        """
-        try:
-            for repeat in range(REPEATS):
-                for length in (*LENGTHS[3 * repeat :], *LENGTHS[: 3 * repeat]):
-                    mode: Mode = "speculative" if length else "autoregressive"
-                    request = replace(self._request, draft_length=length or 1)
-                    run = self._dolly.start(request, mode)
-                    with Stream(run, self._turn) as self._stream:
-                        yield from self._stream.beats()
-                    self.failure = self._stream.failure
-                    trace = run.trace()
-                    (lane,) = trace.lanes.values()
-                    if self.failure or lane.finish is FinishReason.CANCELLED:
-                        return
-                    self._lanes[length].append(lane)
-                    self._id = self._id or trace.created
-        finally:
-            self.ended = True
-
-    def stop(self) -> None:
-        """Cancels the answer under way and waits for its end."""
-        if self._stream:
-            self._stream.stop()
-        self.ended = True  # its iteration may not have been closed yet
-
-    @property
-    def answers(self) -> int:
-        """So many have been measured."""
-        return sum(map(len, self._lanes.values()))
-
-    @property
-    def complete(self) -> bool:
-        """Whether every length has been measured as often as it is to be."""
-        return self.answers == REPEATS * len(LENGTHS)
-
-    @property
-    def figure(self) -> Figure:
-        """Milliseconds a token by draft length, of what has been measured so far."""
-        times = self._times()
-        middle = {length: statistics.median(taken) for length, taken in times.items()}
-        best = min(middle, key=middle.__getitem__, default=None)
-        others = [length for length in middle if length != best]
-        data: list[Json] = [
-            {
-                "type": "bar",
-                "x": [_name(length) for length in lengths],
-                "y": [middle[length] for length in lengths],
-                "name": name,
-                "text": [f"{middle[length]:.2f}" for length in lengths],
-                "textposition": "inside",
-                "insidetextanchor": "start",
-                "textangle": 0,
-                "textfont": {"color": "var(--ink)"},
-                "marker": marker,
-                "error_y": {
-                    "type": "data",
-                    "array": [max(times[length]) - middle[length] for length in lengths],
-                    "arrayminus": [middle[length] - min(times[length]) for length in lengths],
-                    "color": "var(--ink)",
-                    "thickness": 1,
-                },
-                "hovertemplate": "%{x}<br>%{y:.2f} ms a token<extra></extra>",
-            }
-            for name, lengths, marker in (
-                (
-                    "fastest",
-                    [] if best is None else [best],
-                    bar_style("--accepted", "/", "--accepted-edge"),
-                ),
-                ("the others", others, bar_style("--soft", "", "--mute")),
-            )
-        ]
-        layout = axes(
-            self._id,
-            "draft length K",
-            "milliseconds a token",
-            bargap=0.35,
-            uniformtext={"minsize": 9, "mode": "hide"},  # on a narrow page there is no room
-            xaxis={"type": "category", "categoryarray": [_name(length) for length in LENGTHS]},
-        )
-        if 0 in middle:
-            across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": middle[0]}
-            line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
-            layout["shapes"] = [across | {"y1": middle[0], "line": line}]
-        return Figure(data, layout, self._table, self._note(middle))
-
-    def _times(self) -> dict[Length, list[float]]:
-        """Milliseconds a token of each answer."""
-        times = {
-            length: [
-                milliseconds(lane.seconds_per_token) for lane in lanes if lane.seconds_per_token
-            ]
-            for length, lanes in self._lanes.items()
+def _draw(result: Sweep) -> Figure:
+    """Milliseconds a token by draft length, of what has been measured so far."""
+    times = _times(result)
+    medians = {length: statistics.median(taken) for length, taken in times.items()}
+    best = min(medians, key=medians.__getitem__, default=None)
+    others = [length for length in medians if length != best]
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "x": [_name(length) for length in lengths],
+            "y": [medians[length] for length in lengths],
+            "name": name,
+            "text": [f"{medians[length]:.2f}" for length in lengths],
+            "textposition": "inside",
+            "insidetextanchor": "start",
+            "textangle": 0,
+            "textfont": {"color": "var(--ink)"},
+            "marker": marker,
+            "error_y": {
+                "type": "data",
+                "array": [max(times[length]) - medians[length] for length in lengths],
+                "arrayminus": [medians[length] - min(times[length]) for length in lengths],
+                "color": "var(--ink)",
+                "thickness": 1,
+            },
+            "hovertemplate": "%{x}<br>%{y:.2f} ms a token<extra></extra>",
         }
-        return {length: taken for length, taken in times.items() if taken}
+        for name, lengths, marker in (
+            (
+                "fastest",
+                [] if best is None else [best],
+                bar_style("--accepted", "/", "--accepted-edge"),
+            ),
+            ("the others", others, bar_style("--soft", "", "--mute")),
+        )
+    ]
+    layout = axes(
+        result.created,
+        "draft length K",
+        "milliseconds a token",
+        bargap=0.35,
+        uniformtext={"minsize": 9, "mode": "hide"},  # on a narrow page there is no room
+        xaxis={"type": "category", "categoryarray": [_name(length) for length in result.lengths]},
+    )
+    if 0 in medians:
+        across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": medians[0]}
+        line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
+        layout["shapes"] = [across | {"y1": medians[0], "line": line}]
+    return Figure(data, layout, lambda: _table(result), _note(result))
 
-    def _table(self) -> Table:
-        times = self._times()
-        slow = statistics.median(times[0]) if 0 in times else None
-        rows = []
-        for length, taken in times.items():
-            lane, middle = self._lanes[length][-1], statistics.median(taken)
-            rows.append(
-                [
-                    _name(length),
-                    f"{middle:.3f}",
-                    f"{min(taken):.3f}",
-                    f"{max(taken):.3f}",
-                    f"{slow / middle:.2f}" if slow else "",
-                    "" if lane.acceptance_rate is None else f"{lane.acceptance_rate:.3f}",
-                    "" if lane.block_efficiency is None else f"{lane.block_efficiency:.2f}",
-                ]
-            )
-        columns = ("K", "Median ms a token", "Fastest", "Slowest", "Times autoregression")
-        return Table((*columns, "Accepted of tested", "Tokens a target run"), rows)
 
-    def _note(self, middle: dict[Length, float]) -> str:
-        done, whole = self.answers, REPEATS * len(LENGTHS)
-        if not self.ended:
-            return f"Measuring: {done} of {whole} answers."
-        if not middle or 0 not in middle:
-            return f"Stopped after {done} of {whole} answers: not enough to compare."
-        fixed = min((length for length in middle if length != "auto"), key=middle.__getitem__)
-        said = f"Fastest with a fixed length: {_said(fixed)}, {middle[0] / middle[fixed]:.2f}×."
-        if "auto" in middle:
-            said += f" Chosen while decoding (auto): {middle[0] / middle['auto']:.2f}×."
-        said += " Medians of answers in turns; whiskers reach from the fastest to the slowest."
-        return said if self.complete else f"{said} Stopped after {done} of {whole} answers."
+def _times(result: Sweep) -> dict[Length, list[float]]:
+    """Milliseconds a token of each answer, by length."""
+    times: dict[Length, list[float]] = {}
+    for length in result.seconds_per_token:
+        seconds = [answer.seconds_per_token for answer in result.of(length)]
+        times[length] = [milliseconds(each) for each in seconds if each is not None]
+    return times
+
+
+def _table(result: Sweep) -> Table:
+    rows = []
+    for length, times in _times(result).items():
+        last = result.of(length)[-1]
+        rows.append(
+            [
+                _name(length),
+                f"{statistics.median(times):.3f}",
+                f"{min(times):.3f}",
+                f"{max(times):.3f}",
+                _figure(result.speedup(length), 2),
+                _figure(last.acceptance_rate, 3),
+                _figure(last.block_efficiency, 2),
+            ]
+        )
+    columns = ("K", "Median ms a token", "Fastest", "Slowest", "Speedup")
+    return Table((*columns, "Accepted of tested", "Tokens a target run"), rows)
+
+
+def _note(result: Sweep) -> str:
+    done, fixed = len(result.answers), result.best_fixed
+    parts = [] if result.complete else [f"{done} of {result.planned} answers measured."]
+    if fixed is not None and (speedup := result.speedup(fixed)):
+        name = f"K = {fixed}" if fixed else "none, so autoregression"
+        parts.append(f"Fastest fixed draft length: {name}, {speedup:.2f}× autoregression.")
+        if auto := result.speedup("auto"):
+            parts.append(f"Chosen while decoding (auto): {auto:.2f}×.")
+        parts.append("Bars are medians; whiskers reach from the fastest to the slowest answer.")
+    return " ".join(parts)
 
 
 def _name(length: Length) -> str:
     return "none" if length == 0 else str(length)
 
 
-def _said(length: Length) -> str:
-    return f"K = {length}" if length else "none, so autoregression"
+def _figure(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
 
 
-def _figure(sweep: Sweep) -> Figure:
-    return sweep.figure
-
-
-TAB = Tab(
+TAB = ExperimentTab(
     name="lengths",
     title="Draft lengths",
+    button="Measure every draft length",
+    running="Measuring draft lengths",
+    done="Draft lengths measured",
+    measure=_measure,
     plots=(
         Plot(
             name="lengths",
-            heading="Milliseconds a token by draft length",
-            sentence="Answers what the form asks with every draft length, three times each, on the "
+            heading="Milliseconds per token by draft length",
+            sentence=f"Answers the form’s request {REPEATS} times with every draft length, on the "
             "machine that serves this page. The dashed line is autoregression.",
-            draw=_figure,
+            draw=_draw,
         ),
     ),
 )

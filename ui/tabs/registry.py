@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.trace.record import Trace
 from ui.tabs import acceptance, cache, draft_lengths, how, steps, timings, trace_api
-from ui.tabs.tab import RunTab, Tab
+from ui.tabs.tab import ExperimentTab, RunTab, Tab
 
 TABS: tuple[Tab, ...] = (
     timings.TAB,
@@ -16,6 +16,7 @@ TABS: tuple[Tab, ...] = (
     trace_api.TAB,
 )
 RUN_TABS = {tab.name: tab for tab in TABS if isinstance(tab, RunTab)}
+EXPERIMENTS = [tab for tab in TABS if isinstance(tab, ExperimentTab)]
 
 
 def run_values(trace: Trace) -> dict[str, str]:

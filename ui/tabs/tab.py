@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gradio as gr
 
+from pipeline.request import Request
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.plots.figure import PLOTLY, Json
 from ui.plots.plot import Plot, plots_json
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
 
 PLOT_SCRIPTS = ("plots/table", "plots/plots")
 _PLOTS_HERE = "<!-- plots -->"
@@ -62,3 +66,32 @@ class RunTab(Tab):
     def value(self, trace: Trace, tables: bool = True) -> str:
         """Of its view. Without `tables` it is fast enough for a run under way."""
         return encode({"plots": plots_json(self.plots, trace, tables), **self.details(trace)})
+
+
+class Outcome(Protocol):
+    """What an experiment has found so far."""
+
+    @property
+    def complete(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentTab(Tab):
+    """An experiment of `experiments/`, which a visitor starts.
+
+    Attributes:
+        button: what is on the button that starts it.
+        running: the status while it runs.
+        done: the status after its end.
+        measure: runs it on what the form asks; yields its outcome so far, after every event of a
+            run, of which the plots are drawn.
+    """
+
+    button: str
+    running: str
+    done: str
+    measure: Callable[[Dolly, Request], Generator[Any, None, None]]
+
+    def value(self, outcome: Any, tables: bool = True) -> str:
+        """Of its view. Without `tables` it is fast enough while it runs."""
+        return encode({"plots": plots_json(self.plots, outcome, tables)})

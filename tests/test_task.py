@@ -1,0 +1,81 @@
+"""Whatever takes long: it reports, and ends, fails or is stopped, and someone is shown which."""
+
+import threading
+
+import pytest
+
+from ui.run.task import Task
+from ui.run.turn import Turn
+
+
+def counting(until, go=None, closed=None):
+    """Reports 1, 2, … and returns how many; waits for `go` after each; sets `closed` at last."""
+    try:
+        for number in range(1, until + 1):
+            yield number
+            if go:
+                assert go.wait(5)
+        return until
+    finally:
+        if closed:
+            closed.set()
+
+
+def started(work):
+    task = Task(work, name="test")
+    task.start()
+    return task
+
+
+def test_every_report_comes_once_and_in_order_and_then_the_result():
+    task = started(counting(1000))
+    assert [each for reports in task.updates(0.001) for each in reports] == [*range(1, 1001)]
+    assert (task.latest, task.result(), task.failure) == (1000, 1000, None)
+    assert not task.running
+
+
+def test_an_update_comes_also_when_nothing_was_reported():
+    go = threading.Event()
+    task = started(counting(1, go))
+    updates = task.updates(0.05)
+    assert next(updates) == [1]
+    assert next(updates) == []
+    go.set()
+    assert not any(updates)
+
+
+def test_stop_closes_the_work_after_its_next_report():
+    go, closed = threading.Event(), threading.Event()
+    task = started(counting(1000, go, closed))
+    task.cancel()
+    go.set()
+    task.stop()
+    assert closed.is_set()
+    assert not task.running
+    assert task.latest <= 2
+
+
+def test_a_failure_is_kept_and_raised_to_whoever_wants_the_result():
+    def failing():
+        yield 1
+        raise ValueError("broke")
+
+    task = started(failing())
+    with pytest.raises(ValueError, match="broke"):
+        task.result()
+    assert isinstance(task.failure, ValueError)
+    assert task.latest == 1
+
+
+def test_only_one_holds_the_turn_and_a_closed_turn_ends_its_work():
+    turn, go, closed = Turn(), threading.Event(), threading.Event()
+    first = started(turn.hold(counting(1000, go, closed)))
+    second = started(turn.hold(counting(1)))
+    assert next(first.updates(0.1)) == [1]
+    assert next(second.updates(0.1)) == []  # it waits
+    turn.close(0)
+    go.set()
+    first.stop()
+    second.stop()
+    assert closed.wait(5)
+    assert first.latest <= 2

@@ -1,0 +1,101 @@
+"""What the page shows of a race."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pipeline.request import Request
+from pipeline.run import Run, Update
+from pipeline.trace.record import Trace
+from ui.errors import logged_line
+from ui.header import Status
+from ui.run.recorded import badge
+from ui.run.transcript import Transcript
+from ui.run.view_state import Changes
+from ui.tabs.registry import RUN_TABS, run_values
+from ui.verdict import summary, verdict
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+
+_SLOW_PERIOD = 1.0  # seconds between two drawings of the plots
+
+
+def replayed(trace: Trace, label: str) -> Changes:
+    """A run that is not live: the label says so, with the machine and the day."""
+    label = badge(label, trace)
+    transcript = Transcript(uuid.uuid4().hex, trace, label)
+    transcript.end(trace)
+    return replace(_whole(trace, transcript), verdict=verdict(trace, label))
+
+
+class RaceDisplay:
+    """A race as it goes on: tokens with every update; more slowly the verdict, and the plots of the
+    tab that is looked at.
+    """
+
+    def __init__(self, run: Run, request: Request, dolly: Dolly) -> None:
+        self._run, self._request, self._dolly = run, request, dolly
+        self._transcript = Transcript(uuid.uuid4().hex, run.trace())
+        self._quarter = 0
+        self._tab = ""
+        self._drawn = monotonic()
+
+    def begin(self, tab: str) -> Changes:
+        """Nothing yet, in place of what was there: a recorded run is not to be taken for this."""
+        trace = self._run.trace()
+        return Changes(
+            lines=self._transcript.tail,
+            verdict=verdict(trace),
+            tabs=self._draw(tab, trace),
+            status=self._status("running", "Racing · 0 %"),
+            notice="",
+        )
+
+    def progress(self, reports: Sequence[Update], tab: str) -> Changes:
+        if not reports and tab == self._tab:
+            return Changes()
+        trace = self._run.trace()
+        self._transcript.add(trace, reports)
+        slow = monotonic() - self._drawn >= _SLOW_PERIOD
+        return Changes(
+            lines=self._transcript.tail,
+            verdict=verdict(trace) if slow else None,
+            tabs=self._draw(tab, trace) if slow or tab != self._tab else {},
+            status=self._progress(trace),
+        )
+
+    def end(self, latest: Update | None, failure: BaseException | None) -> Changes:
+        trace = self._run.trace()
+        self._transcript.end(trace)
+        outcome = ("error", "Failed") if failure else ("ready", summary(trace))
+        return replace(
+            _whole(trace, self._transcript),
+            status=self._status(*outcome),
+            notice=logged_line(failure) if failure else "",
+        )
+
+    def _draw(self, tab: str, trace: Trace) -> dict[str, str]:
+        self._tab, self._drawn = tab, monotonic()
+        return {tab: RUN_TABS[tab].value(trace, tables=False)} if tab in RUN_TABS else {}
+
+    def _progress(self, trace: Trace) -> Status | None:
+        """Each quarter, once: the status is read aloud."""
+        made = sum(len(lane.tokens) for lane in trace.lanes.values())
+        quarter = 4 * made // (self._request.max_new_tokens * len(trace.lanes))
+        if quarter <= self._quarter:
+            return None
+        self._quarter = quarter
+        return self._status("running", f"Racing · {25 * quarter} %")
+
+    def _status(self, state: str, line: str) -> Status:
+        return Status(state, line, self._request.draft_length, self._dolly)
+
+
+def _whole(trace: Trace, transcript: Transcript) -> Changes:
+    """All that there is to show of a run that has ended."""
+    return Changes(transcript.text, verdict(trace), run_values(trace))

@@ -1,0 +1,92 @@
+"""The life of whatever takes long: it starts, reports progress, and ends, fails or is stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+Report = TypeVar("Report")
+Result = TypeVar("Result")
+
+
+class Task(Generic[Report, Result]):
+    """Work in a thread of its own, followed at the pace of whoever follows it.
+
+    Args:
+        work: yields reports of its progress and returns its result.
+        name: of the thread.
+
+    Attributes:
+        latest: the last report; None before the first.
+        failure: what `work` raised, if it did.
+    """
+
+    def __init__(self, work: Generator[Report, None, Result], name: str) -> None:
+        self.latest: Report | None = None
+        self.failure: BaseException | None = None
+        self._work = work
+        self._result: Result | None = None
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._cancelled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def updates(self, period: float) -> Iterator[list[Report]]:
+        """What was reported since the last update, every `period` seconds until the work has ended;
+        empty where nothing was.
+        """
+        while self.running:
+            self._thread.join(period)
+            yield self._take()
+        if rest := self._take():  # it may have ended before it was followed
+            yield rest
+
+    def cancel(self) -> None:
+        """Has the work closed after its next report; does not wait for that."""
+        self._cancelled.set()
+
+    def stop(self) -> None:
+        """Cancels the work and waits for its end."""
+        self.cancel()
+        self._thread.join()
+
+    def result(self) -> Result:
+        """What the work returned; waits for it. Of work that is never cancelled.
+
+        Raises:
+            BaseException: the work's own failure.
+        """
+        self._thread.join()
+        if self.failure:
+            raise self.failure
+        assert self._result is not None
+        return self._result
+
+    def _take(self) -> list[Report]:
+        taken: list[Report] = []
+        while True:
+            try:
+                taken.append(self._reports.get_nowait())
+            except Empty:
+                return taken
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.latest = next(self._work)
+                self._reports.put(self.latest)
+                if self._cancelled.is_set():
+                    self._work.close()
+                    return
+        except StopIteration as end:
+            self._result = end.value
+        except BaseException as error:  # also one that would end the thread: someone waits for it
+            self.failure = error
