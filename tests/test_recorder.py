@@ -61,6 +61,21 @@ def test_a_lane_holds_the_tokens_their_texts_and_the_clock_at_each_step():
     assert made.steps[0].target_kv_len == 7
 
 
+def test_a_lane_looked_at_while_a_step_is_recorded_has_all_of_it_or_nothing():
+    """Another thread may look at any time; here, between two tokens of a step."""
+    seen = []
+
+    class Looking(Halves):
+        def push(self, token):
+            seen.append(lane.lane())
+            return super().push(token)
+
+    lane = LaneRecorder(Looking(), str)
+    for step in STEPS:
+        lane.record(step)
+    assert [(len(each.tokens), len(each.steps)) for each in seen] == [(0, 0), (0, 0), (2, 1)]
+
+
 def test_every_token_that_a_step_names_has_its_text():
     lane = recorder()
     for step in STEPS:

@@ -62,7 +62,7 @@ function repr(text) {
 
 const named = (id) => (run.pieces.has(id) ? repr(run.pieces.get(id)) : `#${id}`);
 const number = (value) => (value === 0 || value >= 0.01 ? value.toFixed(2) : value.toExponential(1));
-const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ms`;
+const milliseconds = (seconds) => `${(1000 * seconds).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
 
 function describe(about, endKey) {
   const { line, place, id, text, state } = about;
@@ -123,9 +123,9 @@ function reason({ line, place, state }) {
 
 function times(line) {
   const parts = [];
-  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_ms)}`);
-  parts.push(`${line.drafted.length ? "verify" : "target run"} ${milliseconds(line.verify_ms)}`);
-  return `${parts.join(", ")} · ${milliseconds(line.time_ms)} into the answer`;
+  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}`);
+  parts.push(`${line.drafted.length ? "verify" : "target run"} ${milliseconds(line.verify_s)}`);
+  return `${parts.join(", ")} · ${milliseconds(line.time_s)} into the answer`;
 }
 
 // The likeliest tokens of both models at this place, as far as the moment knows them.

@@ -55,13 +55,13 @@ const read = {
   step(line) {
     learn(line.pieces);
     const lane = lanes[line.lane];
-    const starts = line.time_ms - line.draft_ms - line.verify_ms - line.other_ms;
+    const starts = 1000 * (line.time_s - line.draft_s - line.verify_s - line.other_s);
     lane.undecided = null;
     lane.steps.push({
       line,
       starts,
-      drafted: starts + line.draft_ms,
-      ends: line.time_ms,
+      drafted: starts + 1000 * line.draft_s,
+      ends: 1000 * line.time_s,
       count: (lane.steps.at(-1)?.count ?? 0) + line.tokens.length,
       nodes: null, // made when first shown
     });

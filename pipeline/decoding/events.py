@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 Candidates = tuple[tuple[int, float], ...]  # tokens with their probabilities, the likeliest first
@@ -91,6 +92,12 @@ class Round(Verification):
     def tested(self) -> int:
         """Drafted tokens up to and with the first rejected one; those after it are not tested."""
         return min(self.accepted + 1, len(self.drafted))
+
+    @property
+    def named(self) -> set[int]:
+        """The ids of the tokens drafted, and of the likeliest."""
+        candidates = chain(*self.target_top, *self.draft_top)
+        return {*self.drafted, *(token for token, _ in candidates)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

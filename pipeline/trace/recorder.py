@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Protocol
 
 from pipeline.decoding.events import (
@@ -44,8 +43,8 @@ class LaneRecorder:
         self._prefill_s = 0.0
         self._time_s = 0.0
         self._finish: FinishReason | None = None
-        self._tokens: list[Token] = []
-        self._steps: list[StepRecord] = []
+        # A step and its tokens at once: `lane` may be called from another thread.
+        self._steps: list[tuple[StepRecord, tuple[Token, ...]]] = []
 
     def record(self, event: Event) -> tuple[Token, ...]:
         """Records the next event; returns the tokens that it emitted."""
@@ -54,12 +53,11 @@ class LaneRecorder:
                 self._prefill_s = self._time_s = seconds
             case Step():
                 self._time_s += event.seconds
-                self._steps.append(StepRecord(**fields_of(Round, event), time_s=self._time_s))
-                for token in _named(event):
-                    if token not in self.pieces:
-                        self.pieces[token] = self._piece(token)
+                for token in {*event.tokens, *event.named} - self.pieces.keys():
+                    self.pieces[token] = self._piece(token)
                 emitted = tuple(self._emitted(event))
-                self._tokens.extend(emitted)
+                step = StepRecord(**fields_of(Round, event), time_s=self._time_s)
+                self._steps.append((step, emitted))
                 return emitted
             case Finish(reason=reason):
                 self._finish = reason
@@ -77,17 +75,13 @@ class LaneRecorder:
         return self._finish is not None
 
     def lane(self) -> Lane:
-        """The lane as it stands."""
-        tokens = tuple(self._tokens)
+        """The lane as it stands; from any thread."""
+        recorded = tuple(self._steps)
+        steps = tuple(step for step, _ in recorded)
+        tokens = tuple(token for _, emitted in recorded for token in emitted)
         text = "".join(token.text for token in tokens)
-        return Lane(self._prefill_s, self._finish, text, tokens, tuple(self._steps))
+        return Lane(self._prefill_s, self._finish, text, tokens, steps)
 
     def _emitted(self, step: Step) -> Iterable[Token]:
         for token, origin in zip(step.tokens, step.origins, strict=True):
             yield Token(token, self._detokenizer.push(token), origin, step.index, self._time_s)
-
-
-def _named(step: Step) -> Iterable[int]:
-    """The ids of all tokens that a step names."""
-    candidates = chain(*step.target_top, *step.draft_top)
-    return chain(step.tokens, step.drafted, (token for token, _ in candidates))

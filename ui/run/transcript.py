@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby
-from operator import attrgetter
 from typing import Any
 
-from pipeline.decoding.events import Candidates, Drafted
+from pipeline.decoding.events import Drafted, fields_of
 from pipeline.run import Update
 from pipeline.trace.record import StepRecord, Token, Trace
 from ui.component import encode
@@ -23,7 +21,7 @@ class Transcript:
     """The lines of one run.
 
     Args:
-        run: tells this run from the one before it.
+        run: identifies it among the runs of a page.
         trace: of which request, in which lanes.
         badge: of a run that is not live: what it is, where and when it was. It is to be replayed.
     """
@@ -31,7 +29,7 @@ class Transcript:
     def __init__(self, run: str, trace: Trace, badge: str = "") -> None:
         self._lines: list[str] = []
         self._before = deque([0], _TAIL)  # lines that there were before each of the last updates
-        self._told = dict.fromkeys(trace.lanes, 0)  # tokens of each lane
+        self._added = dict.fromkeys(trace.lanes, 0)  # steps of each lane
         self._named: set[int] = set()
         self._run = run
         self._append(
@@ -56,7 +54,7 @@ class Transcript:
         return "".join(self._lines[self._before[0] :])
 
     def add(self, trace: Trace, updates: Sequence[Update] = ()) -> None:
-        """Appends the steps of `trace` not told yet, and the drafts of a round under way.
+        """Appends the steps that are new in `trace`, and the drafts of a round under way.
 
         Args:
             trace: the record so far.
@@ -64,18 +62,16 @@ class Transcript:
         """
         self._before.append(len(self._lines))
         for name, lane in trace.lanes.items():
-            untold = lane.tokens[self._told[name] :]
-            for index, made in groupby(untold, attrgetter("step")):
-                tokens = list(made)
-                self._append(kind="step", lane=name, **self._step(lane.steps[index], tokens, trace))
-                self._told[name] += len(tokens)
+            for step, tokens in [*zip(lane.steps, lane.emitted, strict=True)][self._added[name] :]:
+                self._append(kind="step", lane=name, **self._step(step, tokens, trace))
+            self._added[name] = len(lane.steps)
         for update in updates:
             match update.event:
-                case Drafted(step=step, tokens=drafts) if step == self._next(trace, update.lane):
+                case Drafted(step=index, tokens=drafts) if index == self._added[update.lane]:
                     self._append(
                         kind="drafted",
                         lane=update.lane,
-                        index=step,
+                        index=index,
                         drafted=drafts,
                         pieces=self._pieces(drafts, trace),
                     )
@@ -86,33 +82,16 @@ class Transcript:
         for name, lane in trace.lanes.items():
             self._append(kind="end", lane=name, reason=lane.finish)
 
-    def _next(self, trace: Trace, name: str) -> int:
-        """The step that its lane has not told yet."""
-        told = self._told[name]
-        return trace.lanes[name].tokens[told - 1].step + 1 if told else 0
-
     def _step(self, step: StepRecord, tokens: Sequence[Token], trace: Trace) -> dict[str, Any]:
-        named = chain(step.drafted, _ids(step.target_top), _ids(step.draft_top))
+        fields = fields_of(StepRecord, step)
         return {
-            "index": step.index,
+            **{name: _short(v) if isinstance(v, tuple) else v for name, v in fields.items()},
             "tokens": [[token.id, token.text, token.origin] for token in tokens],
-            "drafted": step.drafted,
-            "accepted": step.accepted,
-            "draft_prob": _short(step.draft_prob),
-            "target_prob": _short(step.target_prob),
-            "accept_prob": _short(step.accept_prob),
-            "uniform": _short(step.uniform),
-            "target_top": [_likeliest(top) for top in step.target_top],
-            "draft_top": [_likeliest(top) for top in step.draft_top],
-            "pieces": self._pieces(named, trace),
-            "draft_ms": step.draft_s * 1000,
-            "verify_ms": step.verify_s * 1000,
-            "other_ms": step.other_s * 1000,
-            "time_ms": step.time_s * 1000,
+            "pieces": self._pieces(step.named, trace),
         }
 
     def _pieces(self, ids: Iterable[int], trace: Trace) -> list[tuple[int, str]]:
-        """The texts of those ids that no line has told; an old trace may lack them."""
+        """The texts of those ids that no line before has; an old trace may lack them."""
         new = set(ids) & trace.pieces.keys() - self._named
         self._named |= new
         return [(token, trace.pieces[token]) for token in sorted(new)]
@@ -121,13 +100,8 @@ class Transcript:
         self._lines.append(encode({"number": len(self._lines), "run": self._run, **line}) + "\n")
 
 
-def _ids(tops: Iterable[Candidates]) -> Iterable[int]:
-    return (token for top in tops for token, _ in top)
-
-
-def _likeliest(top: Candidates) -> list[tuple[int, float | None]]:
-    return list(zip((token for token, _ in top), _short([p for _, p in top]), strict=True))
-
-
-def _short(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else float(f"{value:.3g}") for value in values]
+def _short(value: Any) -> Any:
+    """Its probabilities with the three digits that are shown of them."""
+    if isinstance(value, tuple):
+        return [_short(each) for each in value]
+    return float(f"{value:.3g}") if isinstance(value, float) else value
