@@ -7,9 +7,10 @@ length: what slows the machine for a while slows no length more than the others.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.request import MAX_DRAFT_LENGTH, Request
@@ -69,16 +70,31 @@ class Sweep:
         }
 
     @property
+    def best(self) -> Length | None:
+        """The fastest length; None before anything is measured."""
+        return self._fastest(self.lengths)
+
+    @property
     def best_fixed(self) -> Length | None:
-        """The fastest length but "auto"; None before anything is measured."""
-        times = self.seconds_per_token
-        fixed = (length for length in times if length != "auto")
-        return min(fixed, key=times.__getitem__, default=None)
+        """The fastest length but "auto"."""
+        return self._fastest(length for length in self.lengths if length != "auto")
+
+    def extremes(self, length: Length) -> tuple[float, float]:
+        """Seconds a token of the fastest and of the slowest answer with that length, of which
+        there must be one.
+        """
+        times = [*chain.from_iterable(self._times(length))]
+        return min(times), max(times)
 
     def speedup(self, length: Length) -> float | None:
         """Over autoregression; None before both are measured."""
         times = self.seconds_per_token
         return times[0] / times[length] if {0, length} <= times.keys() else None
+
+    def _fastest(self, lengths: Iterable[Length]) -> Length | None:
+        times = self.seconds_per_token
+        measured = (length for length in lengths if length in times)
+        return min(measured, key=times.__getitem__, default=None)
 
     def _times(self, length: Length) -> list[list[float]]:
         """Seconds a token of each request's answers."""

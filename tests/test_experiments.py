@@ -62,6 +62,9 @@ def test_a_lengths_time_is_the_mean_over_requests_of_each_ones_median():
     }
     medians = [each[len(each) // 2] for each in times.values()]
     assert result.seconds_per_token[4] == pytest.approx(sum(medians) / 2)
+    every = [time for each in times.values() for time in each]
+    assert result.extremes(4) == (min(every), max(every))
+    assert result.best == min((0, 4), key=result.seconds_per_token.__getitem__)
     wanted = result.seconds_per_token[0] / result.seconds_per_token[4]
     assert result.speedup(4) == pytest.approx(wanted)
 

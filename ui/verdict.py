@@ -147,17 +147,17 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
             f"The first {agreeing} tokens agree, then the texts part. With these settings rounding "
             "depends on how many tokens are run at once; the default settings avoid that.",
         )
-    shorter = min(len(lane.tokens) for lane in trace.lanes.values())
-    if not shorter:
+    comparable = trace.comparable_tokens
+    if not comparable:
         return (
             "alone",
             "Nothing to compare.",
             "Greedy: both texts are to agree, token for token.",
         )
     return (
-        "same" if agreeing == shorter else "differs",
-        "Identical so far." if agreeing == shorter else "Not identical.",
-        f"Greedy: {agreeing} of the {shorter} tokens that both have made agree.",
+        "same" if agreeing == comparable else "differs",
+        "Identical so far." if agreeing == comparable else "Not identical.",
+        f"Greedy: {agreeing} of the {comparable} tokens that both have made agree.",
     )
 
 

@@ -164,6 +164,11 @@ class Trace:
         return sum(1 for _ in takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
 
     @property
+    def comparable_tokens(self) -> int:
+        """Tokens that the shortest lane has emitted."""
+        return min((len(lane.tokens) for lane in self.lanes.values()), default=0)
+
+    @property
     def identical(self) -> bool | None:
         """Both lanes ended and made the same tokens; None where that is not claimed."""
         if not (self.finished and self.greedy and self.autoregressive and self.speculative):

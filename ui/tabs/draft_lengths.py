@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -23,17 +22,15 @@ def _measure(dolly: Dolly, request: Request) -> Generator[Sweep, None, None]:
 
 def _draw(result: Sweep) -> Figure:
     """Milliseconds a token by draft length, of what has been measured so far."""
-    times = _times(result)
-    medians = {length: statistics.median(taken) for length, taken in times.items()}
-    best = min(medians, key=medians.__getitem__, default=None)
-    others = [length for length in medians if length != best]
+    times = _milliseconds(result)
+    others = [length for length in times if length != result.best]
     data: list[Json] = [
         {
             "type": "bar",
             "x": [_name(length) for length in lengths],
-            "y": [medians[length] for length in lengths],
+            "y": [times[length][0] for length in lengths],
             "name": name,
-            "text": [f"{medians[length]:.2f}" for length in lengths],
+            "text": [f"{times[length][0]:.2f}" for length in lengths],
             "textposition": "inside",
             "insidetextanchor": "start",
             "textangle": 0,
@@ -41,8 +38,8 @@ def _draw(result: Sweep) -> Figure:
             "marker": marker,
             "error_y": {
                 "type": "data",
-                "array": [max(times[length]) - medians[length] for length in lengths],
-                "arrayminus": [medians[length] - min(times[length]) for length in lengths],
+                "array": [times[length][2] - times[length][0] for length in lengths],
+                "arrayminus": [times[length][0] - times[length][1] for length in lengths],
                 "color": "var(--ink)",
                 "thickness": 1,
             },
@@ -51,7 +48,7 @@ def _draw(result: Sweep) -> Figure:
         for name, lengths, marker in (
             (
                 "fastest",
-                [] if best is None else [best],
+                [] if result.best is None else [result.best],
                 bar_style("--accepted", "/", "--accepted-edge"),
             ),
             ("the others", others, bar_style("--soft", "", "--mute")),
@@ -65,32 +62,29 @@ def _draw(result: Sweep) -> Figure:
         uniformtext={"minsize": 9, "mode": "hide"},  # on a narrow page there is no room
         xaxis={"type": "category", "categoryarray": [_name(length) for length in result.lengths]},
     )
-    if 0 in medians:
-        across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": medians[0]}
+    if 0 in times:
+        across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": times[0][0]}
         line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
-        layout["shapes"] = [across | {"y1": medians[0], "line": line}]
+        layout["shapes"] = [across | {"y1": times[0][0], "line": line}]
     return Figure(data, layout, lambda: _table(result), _note(result))
 
 
-def _times(result: Sweep) -> dict[Length, list[float]]:
-    """Milliseconds a token of each answer, by length."""
-    times: dict[Length, list[float]] = {}
-    for length in result.seconds_per_token:
-        seconds = [answer.seconds_per_token for answer in result.of(length)]
-        times[length] = [milliseconds(each) for each in seconds if each is not None]
-    return times
+def _milliseconds(result: Sweep) -> dict[Length, tuple[float, ...]]:
+    """A token, by length: the median, and those of the fastest and of the slowest answer."""
+    return {
+        length: tuple(map(milliseconds, (median, *result.extremes(length))))
+        for length, median in result.seconds_per_token.items()
+    }
 
 
 def _table(result: Sweep) -> Table:
     rows = []
-    for length, times in _times(result).items():
+    for length, times in _milliseconds(result).items():
         last = result.of(length)[-1]
         rows.append(
             [
                 _name(length),
-                f"{statistics.median(times):.3f}",
-                f"{min(times):.3f}",
-                f"{max(times):.3f}",
+                *(f"{each:.3f}" for each in times),
                 _figure(result.speedup(length), 2),
                 _figure(last.acceptance_rate, 3),
                 _figure(last.block_efficiency, 2),
