@@ -85,8 +85,8 @@ def _refill(sequence: OVCausalLM, length: int) -> None:
 def answers(dolly: Dolly, **settings: object) -> list[Lane]:
     """Both lanes, for each of the pair's examples."""
     lanes: list[Lane] = []
-    for chip in dolly.pair.chips:
-        request = Request(chip.instruction, chip.context, **settings)  # type: ignore[arg-type]
+    for example in dolly.pair.examples:
+        request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
         lanes += dolly.start(request).finish().lanes.values()
     return lanes
 
@@ -106,8 +106,8 @@ class TimedLM(WrappedLM):
 def outside_share(dolly: Dolly, **settings: object) -> Spread:
     """Percent of a speculative round in which no model runs: the draft's sampling counts too."""
     tokenizer, shares = dolly.tokenizer, []
-    for chip in dolly.pair.chips:
-        request = Request(chip.instruction, chip.context, **settings)  # type: ignore[arg-type]
+    for example in dolly.pair.examples:
+        request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
         models = dolly.models()
         target, draft = (TimedLM(m.sequence(tokenizer.size)) for m in (models.target, models.draft))
         drafter = ModelDrafter(draft, tokenizer.size, tokenizer.end_ids)

@@ -12,7 +12,7 @@ from pipeline.decoding.drafters import ModelDrafter
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.race import Mode, one_by_one, race
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import Chip, Model, Pair
+from pipeline.models.pairs import Example, Model, Pair
 from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.run import Run
@@ -27,7 +27,7 @@ PAIR = Pair(
     note="Tables, not models.",
     target=Model("fake/target"),
     draft=Model("fake/draft"),
-    chips=(Chip("An example", "Say something", "about this"),),
+    examples=(Example("An example", "Say something", "about this"),),
 )
 PROMPT = (1, 2)
 

@@ -38,9 +38,11 @@ def test_every_field_of_a_request_and_the_mode_is_in_a_link():
     assert list(link.DEFAULTS) == [*(field.name for field in fields(Request)), "mode"]
 
 
-@pytest.mark.parametrize("chip", [chip for pair in PAIRS.values() for chip in pair.chips])
-def test_a_chip_asks_for_what_the_form_can_hold(chip):
-    form = {"instruction": chip.instruction, "context": chip.context, **chip.settings}
+@pytest.mark.parametrize(
+    "example", [example for pair in PAIRS.values() for example in pair.examples]
+)
+def test_an_example_asks_for_what_the_form_can_hold(example):
+    form = {"instruction": example.instruction, "context": example.context, **example.settings}
     told = {name: str(value) for name, value in form.items()}
     assert link.read(told, LIMITS) == (form, "")
 
@@ -121,7 +123,7 @@ def test_a_hostile_link_is_one_line_and_the_form_keeps_its_own(browser, url):
         wait_for_end(page)
 
 
-def test_a_chip_fills_the_form_and_runs_it(page, dolly):
+def test_an_example_fills_the_form_and_runs_it(page, dolly):
     choose(page, "Draft length K", "6")
     page.get_by_label("Instruction").fill("Something else")
     started = len(dolly.started)
@@ -129,8 +131,8 @@ def test_a_chip_fills_the_form_and_runs_it(page, dolly):
     page.locator(".panes[data-source=live]").wait_for()
     wait_for_end(page)
     assert len(dolly.started) == started + 1
-    (chip,) = dolly.pair.chips
-    assert dolly.last_trace().request == asdict(Request(chip.instruction, chip.context))
+    (example,) = dolly.pair.examples
+    assert dolly.last_trace().request == asdict(Request(example.instruction, example.context))
 
 
 def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(browser):

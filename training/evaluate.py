@@ -232,8 +232,10 @@ def evaluate(pair: Path, work: Path | None, data: Path, profile: Profile, raced:
     figures["greedy"] = summary(greedy)
     figures["sampled"] = summary(races(dolly, held_out[:raced], "sampled, held out", **SAMPLING))
     figures["seen_greedy"] = summary(races(dolly, trained[:raced], "greedy, trained on"))
-    chips = [Record(chip.instruction, chip.context, "") for chip in PAIRS["dolly-mini"].chips]
-    figures["chips"] = printed(races(dolly, chips, "chips"))
+    examples = [
+        Record(example.instruction, example.context, "") for example in PAIRS["dolly-mini"].examples
+    ]
+    figures["chips"] = printed(races(dolly, examples, "chips"))
     figures["answers"] = printed(greedy[:PRINTED])
     return figures
 

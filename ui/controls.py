@@ -54,7 +54,7 @@ class Controls:
         with gr.Column(elem_id="ask"):
             with gr.Row(elem_id="prompt"):
                 instruction = gr.Textbox(
-                    loader.pair.chips[0].instruction,
+                    loader.pair.examples[0].instruction,
                     label="Instruction",
                     placeholder="What should Dolly do?",
                     lines=2,
@@ -65,8 +65,8 @@ class Controls:
                 self.run = gr.Button("Run both", variant="primary", elem_id="run", min_width=104)
                 self.stop = gr.Button("Stop", elem_id="stop", min_width=72)
             with gr.Row(elem_id="chips"):
-                most = max(len(pair.chips) for pair in loader.pairs.values())
-                self._chips = [_chip(loader.pair, place) for place in range(most)]
+                most = max(len(pair.examples) for pair in loader.pairs.values())
+                self._examples = [_example(loader.pair, place) for place in range(most)]
             with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):
                 context = gr.Textbox(
                     show_label=False, label="Context", lines=4, max_lines=12, container=False
@@ -76,9 +76,9 @@ class Controls:
                 self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
         self.inputs = [self.fields[name] for name in ("mode", *_names())]
-        for button in self._chips:
+        for button in self._examples:
             button.click(
-                lambda label: self.filled(self._of_chip(loader, label)),
+                lambda label: self.filled(self._of_example(loader, label)),
                 inputs=[button],
                 outputs=self.inputs,
                 queue=False,
@@ -103,13 +103,13 @@ class Controls:
             api_visibility="private",
         )
 
-    def _of_chip(self, loader: Loader, label: str) -> dict[str, Any]:
-        """The whole form: what one chip sets, the next one sets back. Somebody may have loaded
-        another pair since the chip was drawn; it still asks what it says.
+    def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
+        """The whole form: what one example sets, the next one sets back. Somebody may have loaded
+        another pair since the example was drawn; it still asks what it says.
         """
         pairs = (*loader.pairs.values(), loader.pair)
-        chip = {chip.label: chip for pair in pairs for chip in pair.chips}[label]
-        asked = {"instruction": chip.instruction, "context": chip.context, **chip.settings}
+        example = {example.label: example for pair in pairs for example in pair.examples}[label]
+        asked = {"instruction": example.instruction, "context": example.context, **example.settings}
         form = link.DEFAULTS | asked
         _, most = self.limits["max_new_tokens"]
         return form | {"max_new_tokens": min(form["max_new_tokens"], most)}
@@ -117,17 +117,17 @@ class Controls:
     @property
     def of_pair(self) -> list[Any]:
         """What changes when another pair is loaded."""
-        return [self._settings, self.pair, *self._chips]
+        return [self._settings, self.pair, *self._examples]
 
     def about(self, loader: Loader) -> dict[Any, Any]:
         """The updates that show the pair at work, and what is ready by now. Where there is none,
         the settings open at the pair that is offered instead.
         """
-        chips = {button: _chip(loader.pair, i) for i, button in enumerate(self._chips)}
+        examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
         pair = loader.offer
         menu = gr.Dropdown(_pairs(loader), value=pair.name, info=pair.note)
         settings = gr.Accordion(open=True) if loader.failure else gr.skip()
-        return {self._settings: settings, self.pair: menu, **chips}
+        return {self._settings: settings, self.pair: menu, **examples}
 
     def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
         """The updates that show `values`, by the names of `fields`."""
@@ -160,9 +160,9 @@ def _meant(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _chip(pair: Pair, place: int) -> gr.Button:
-    there = place < len(pair.chips)
-    label = pair.chips[place].label if there else ""
+def _example(pair: Pair, place: int) -> gr.Button:
+    there = place < len(pair.examples)
+    label = pair.examples[place].label if there else ""
     return gr.Button(label, visible=there, size="sm", min_width=0)
 
 

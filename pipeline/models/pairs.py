@@ -57,7 +57,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class Example:
     """An example to click. `settings` are fields of a `Request`, where they are part of it."""
 
     label: str
@@ -75,7 +75,7 @@ class Pair:
         title: what a page shows.
         note: one line on what this pair is and is not.
         target, draft: the models. Their tokenizers must agree.
-        chips: examples that it answers well.
+        examples: requests that it answers well.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Pair:
     note: str
     target: Model
     draft: Model
-    chips: tuple[Chip, ...]
+    examples: tuple[Example, ...]
 
     @property
     def memory_bytes(self) -> int:
@@ -99,31 +99,39 @@ class Pair:
         )
 
 
-_HOT = {"temperature": 1.5, "draft_length": 8}
-_MINI_CHIPS = (  # what is said of speculation was measured: 2.7, 1.0 and 0.5 times, on two cores
-    Chip("Wins: why is the sky blue?", "Why is the sky blue?"),
-    Chip(
+_HIGH_TEMPERATURE = {"temperature": 1.5, "draft_length": 8}
+_MINI_EXAMPLES = (  # what is said of speculation was measured: 2.7, 1.0 and 0.5 times, on two cores
+    Example("Wins: why is the sky blue?", "Why is the sky blue?"),
+    Example(
         "Breaks even: little to copy",
         "Why is the sky blue?",
         settings={"drafter": "lookup", "draft_length": "auto"},
     ),
-    Chip("Loses: hot, eight drafts", "Write a short poem about spring", settings=_HOT),
-    Chip("A poem about spring", "Write a short poem about spring"),
-    Chip("Five hobbies to try", "Give me a bulleted list of 5 hobbies I should try."),
-    Chip("How many planets?", "How many planets are there?"),
-    Chip("Not among its lessons", "What should I pack for a weekend in the mountains?"),
+    Example(
+        "Loses: high temperature, eight drafts",
+        "Write a short poem about spring",
+        settings=_HIGH_TEMPERATURE,
+    ),
+    Example("A poem about spring", "Write a short poem about spring"),
+    Example("Five hobbies to try", "Give me a bulleted list of 5 hobbies I should try."),
+    Example("How many planets?", "How many planets are there?"),
+    Example("A question it has not seen", "What should I pack for a weekend in the mountains?"),
 )
-_CHIPS = (
-    Chip("Why is the sky blue?", "Explain why the sky is blue"),
-    Chip("Ideas for a gift", "Give me five ideas for a birthday gift for my grandmother."),
-    Chip("A short story", "Write a short story about a dog who finds a map."),
-    Chip(
+_EXAMPLES = (
+    Example("Why is the sky blue?", "Explain why the sky is blue"),
+    Example("Ideas for a gift", "Give me five ideas for a birthday gift for my grandmother."),
+    Example("A short story", "Write a short story about a dog who finds a map."),
+    Example(
         "Answer from a context",
         "When was the bridge opened, and how long is it?",
         "The Forth Bridge is a cantilever railway bridge in Scotland. It was opened on 4 March "
         "1890 and has a total length of 2,467 metres.",
     ),
-    Chip("Hot, eight drafts", "Write a short story about a dog who finds a map.", settings=_HOT),
+    Example(
+        "High temperature, eight drafts",
+        "Write a short story about a dog who finds a map.",
+        settings=_HIGH_TEMPERATURE,
+    ),
 )
 _DOLLY = {
     size: Model(f"databricks/dolly-v2-{size}", parameters=parameters, licence="MIT")
@@ -142,7 +150,7 @@ def _dolly(size: str, draft: Model) -> Pair:
         note="Databricks' instruction-following model of 2023; it can be fluent and wrong.",
         target=_DOLLY[size],
         draft=draft,
-        chips=_CHIPS,
+        examples=_EXAMPLES,
     )
 
 
@@ -157,7 +165,7 @@ PAIRS = {
             "for word; asked anything else, it mostly recites another answer.",
             target=Model(str(EMBEDDED / "target"), parameters=39_845_888, licence="CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), parameters=4_980_736, licence="CC BY-SA 4.0"),
-            chips=_MINI_CHIPS,
+            examples=_MINI_EXAMPLES,
         ),
         _dolly("3b", _PYTHIA["160m"]),
         _dolly("7b", _PYTHIA["410m"]),
@@ -187,7 +195,7 @@ def own_pair(target: str, draft: str) -> Pair:
         note="A pair of yours.",
         target=Model(target),
         draft=Model(draft),
-        chips=_CHIPS,
+        examples=_EXAMPLES,
     )
 
 
