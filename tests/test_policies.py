@@ -1,5 +1,6 @@
 """A cache policy is its file and its place in the registry; nothing else knows which there are."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,8 @@ from pipeline.runtime.model import OVModel
 from tests.caches import FOLDER, fresh
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN
-from ui.page import build
+from ui.page import Page
+from ui.verdict import verdict
 
 SINKS, RECENT = 4, 8
 
@@ -65,6 +67,12 @@ def test_a_request_and_its_trace_name_a_new_policy(window):
     assert trace.speculative.finish == "length"
 
 
+def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(window):
+    trace = dolly().start(Request("Why?", max_new_tokens=3)).finish()
+    assert verdict(trace)["same"] == "Identical output."
+    assert verdict(replace(trace, pair={"kv_cache": window}))["same"] == "Not exact."
+
+
 def test_the_command_line_lists_a_new_policy(window, capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
@@ -72,10 +80,8 @@ def test_the_command_line_lists_a_new_policy(window, capsys):
 
 
 def test_the_page_offers_a_new_policy(window):
-    page = build(loader_of(FakeDolly(PLAIN)))
-    (menu,) = (
-        block for block in page.blocks.values() if getattr(block, "label", None) == "KV cache"
-    )
+    drawn = Page(loader_of(FakeDolly(PLAIN))).blocks.blocks.values()
+    (menu,) = (one for one in drawn if getattr(one, "label", None) == "KV cache")
     assert menu.choices[-1] == ("window: the first tokens and the last", window)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.cost_model import CostModel, measured
 from pipeline.trace.metrics import outcome
 from pipeline.trace.record import Lane, Trace
@@ -131,6 +132,13 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
             "Run both to see how much faster speculation is, and whether the text stays the same.",
         )
     agreeing = trace.agreeing_tokens or 0
+    if trace.kv_cache in POLICIES and not POLICIES[trace.kv_cache].exact:
+        return (
+            "alike",
+            "Not exact.",
+            f"With this cache ({trace.kv_cache}) a token is not chosen from the whole text before "
+            "it, so the text may differ from the target’s own, and from lane to lane.",
+        )
     if not trace.greedy:
         return (
             "alike",

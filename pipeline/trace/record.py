@@ -138,6 +138,11 @@ class Trace:
         return self.lanes.get(SPECULATIVE)
 
     @property
+    def kv_cache(self) -> str:
+        """The cache policy, which may not be the one that was asked for."""
+        return str(self.pair.get("kv_cache", self.request["kv_cache"]))
+
+    @property
     def greedy(self) -> bool:
         return bool(self.request["temperature"] == 0)
 

@@ -23,7 +23,7 @@ _STYLES = {  # of a model: colour, pattern of its bars, dash of its line
 
 def picture(trace: Trace) -> Json:
     """What `blocks.js` draws: of each run, the tokens that each cache kept and rolled back."""
-    kind = trace.pair.get("kv_cache", trace.request["kv_cache"])  # not always what was asked for
+    kind = trace.kv_cache
     about = POLICIES[kind].about if kind in POLICIES else f"as “{kind}”."
     name, lane = shown_lane(trace)
     return {
