@@ -40,7 +40,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def badge(word: str, trace: Trace) -> str:
-    """What tells it from a live run: what it is, on which machine, when, and of which pair."""
+    """A label for a run that is not live: what it is, on which machine, when, and of which pair."""
     cpu = str(trace.environment.get("cpu") or "an unknown machine")
     parts = (word, cpu, trace.created[:10], trace.pair["name"])
     return " · ".join(part[:_SHOWN] for part in parts)

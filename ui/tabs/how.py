@@ -6,7 +6,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from pipeline.decoding.events import Candidates
+from pipeline.decoding.events import Candidates, Origin
 from pipeline.trace.cost_model import CostModel, measured
 from pipeline.trace.metrics import residual
 from pipeline.trace.record import Lane, StepRecord, Trace
@@ -63,26 +63,32 @@ def paper() -> Json | None:
 
 
 def _rejection(lane: Lane) -> tuple[StepRecord, int] | None:
-    """A step whose draft was rejected, and the place. Rather one where both models told their
-    likeliest tokens, where a number was drawn, and with some text before it.
+    """A step with a rejected token, and its position: the best example of the lane. Preferred is
+    one with the likeliest tokens of both models, with a number that was drawn, and with text before
+    it.
     """
     rejected = [step for step in lane.steps if step.tested > step.accepted]
-    made = {(token.step, token.origin.value) for token in lane.tokens}
-    shown = [step for step in rejected if (step.index, "resampled") in made]
+    resampled = {token.step for token in lane.tokens if token.origin is Origin.RESAMPLED}
 
-    def telling(step: StepRecord) -> tuple[bool, bool, bool]:
-        place = step.accepted
-        told = place < len(step.draft_top) and place < len(step.target_top)
-        return told, step.uniform[place] is not None, step.index > 0
+    def quality(step: StepRecord) -> tuple[bool, bool, bool]:
+        drawn = step.uniform[step.accepted] is not None
+        return _has_candidates(step, step.accepted), drawn, step.index > 0
 
-    best = max(shown, key=telling, default=None)
+    candidates = (step for step in rejected if step.index in resampled)
+    best = max(candidates, key=quality, default=None)
     return (best, best.accepted) if best else None
+
+
+def _has_candidates(step: StepRecord, place: int) -> bool:
+    return place < len(step.draft_top) and place < len(step.target_top)
 
 
 def _example(trace: Trace, step: StepRecord, place: int) -> Json:
     lane = trace.speculative
     assert lane is not None  # it is where the step comes from
-    replacing = next(t for t in lane.tokens if t.step == step.index and t.origin == "resampled")
+    replacing = next(
+        t for t in lane.tokens if t.step == step.index and t.origin is Origin.RESAMPLED
+    )
     before = "".join(
         token.text for token in lane.tokens[: lane.tokens.index(replacing)] if token.text
     )
@@ -101,9 +107,9 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
             "accept_prob": _probability(step.accept_prob[place]),
             "drawn": "none: it was certain" if number is None else f"{number:.3f}",
         }
-    told = place < len(step.draft_top) and place < len(step.target_top)
-    target = step.target_top[place] if told else ()
-    draft = step.draft_top[place] if told else ()
+    recorded = _has_candidates(step, place)
+    target = step.target_top[place] if recorded else ()
+    draft = step.draft_top[place] if recorded else ()
     if trace.greedy:
         table = _agreement(trace, target, draft)
     else:
@@ -112,7 +118,9 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
     return {
         "state": "greedy" if trace.greedy else "sampled",
         "fields": fields,
-        "tables": {"candidates": {"columns": table.columns, "rows": table.rows}} if told else {},
+        "tables": {"candidates": {"columns": table.columns, "rows": table.rows}}
+        if recorded
+        else {},
     }
 
 
