@@ -15,13 +15,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
 from experiments.draft_length import LENGTHS, Length, Sweep, sweep
-from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-new-tokens", type=int, default=100)
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--drafter", choices=get_args(DrafterKind), default="model")
+    parser.add_argument("--drafter", choices=DRAFTERS, default=DEFAULT_DRAFTER)
     options = parser.parse_args()
     settings = {
         "max_new_tokens": options.max_new_tokens,
@@ -101,7 +101,7 @@ def main() -> int:
     for name, row in bad_drafts.items():
         print(f"with a draft of {name}: {row['over_autoregression']:.3f} × autoregression")
     save(
-        "draft_length" if options.drafter == "model" else f"draft_length-{options.drafter}",
+        "draft_length" if options.drafter == DEFAULT_DRAFTER else f"draft_length-{options.drafter}",
         pair=dolly.about,
         repeats=options.repeats,
         **settings,

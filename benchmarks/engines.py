@@ -6,18 +6,18 @@ A peer is imported when its engine is made; GenAI comes from `benchmarks/require
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pipeline.decoding.costs import Costs
-from pipeline.decoding.decoders import Autoregressive, Speculative
-from pipeline.decoding.draft_length import Auto, DraftLength, Experience, Fixed
-from pipeline.decoding.drafters import Drafter, DrafterKind, ModelDrafter, PromptLookupDrafter
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
+from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.events import Step
+from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.runtime.model import OVModel
+from pipeline.runtime.pair import measure_costs
 from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
@@ -38,34 +38,36 @@ class Models:
 
 def ours(
     models: Models,
-    drafter: DrafterKind | None = None,
+    drafter: str | None = None,
+    draft_length: int | Literal["auto"] = DRAFT_LENGTH,
     lossless: bool = True,
-    auto: bool = False,
 ) -> Answer:
-    """As `Dolly` puts a lane together, without an end key. No drafter: autoregressive."""
-    target_model, draft_model = OVModel(models.target, lossless=lossless), None
-    target_model.warm_up()
-    target_model.share_prefix(Tokenizer(models.target).shared_prefix)
-    if drafter == "model":
-        draft_model = OVModel(models.draft, lossless=lossless)
-        draft_model.warm_up()
-        draft_model.share_prefix(Tokenizer(models.draft).shared_prefix)
-    choose: Callable[[], DraftLength] = partial(Fixed, DRAFT_LENGTH)
-    if auto:
-        draft_s = draft_model.forward_times()[0][0] if draft_model else 0.0
-        choose = partial(Auto, Experience(Costs(draft_s, *target_model.forward_times())))
+    """As `Dolly` does it, without an end key. No drafter: autoregressive."""
+
+    def compiled(folder: Path) -> OVModel:
+        model = OVModel(folder, lossless=lossless)
+        model.warm_up()
+        model.share_prefix(Tokenizer(folder).shared_prefix)
+        return model
+
+    target = compiled(models.target)
+    lanes = Lanes(target=partial(target.sequence, None))
+    if drafter:
+        draft = compiled(models.draft) if find_drafter(drafter).draft_model else None
+        lanes = replace(lanes, costs=cache(partial(measure_costs, target, draft)))
+        if draft:
+            lanes = replace(lanes, draft=partial(draft.sequence, None))
+        if draft_length == "auto":
+            lanes.costs()  # before the first answer, which is timed
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
-        target = target_model.sequence(prompt=prompt)
-        decoder: Autoregressive | Speculative = Autoregressive(target, frozenset())
+        params = SamplingParams()
         if drafter:
-            proposes: Drafter = PromptLookupDrafter(frozenset())
-            if draft_model:
-                draft = draft_model.sequence(prompt=prompt)
-                proposes = ModelDrafter(draft, target.vocab_size, frozenset())
-            decoder = Speculative(target, proposes, choose, frozenset())
+            events = lanes.speculative(prompt, params, count, drafter, draft_length)
+        else:
+            events = lanes.autoregressive(prompt, params, count)
         made: list[int] = []
-        for event in decoder.generate(prompt, SamplingParams(), count):
+        for event in events:
             if isinstance(event, Step):
                 made += event.tokens
                 on_tokens(len(made))
@@ -74,7 +76,7 @@ def ours(
     return answer
 
 
-def genai(models: Models, kind: str) -> Answer:
+def genai(models: Models, draft: bool = False, prompt_lookup: bool = False) -> Answer:
     import numpy as np
     import openvino as ov
     import openvino_genai
@@ -82,10 +84,10 @@ def genai(models: Models, kind: str) -> Answer:
     options: dict[str, Any] = {}
     config = openvino_genai.GenerationConfig()
     config.ignore_eos, config.do_sample = True, False
-    if kind == "draft":
+    if draft:
         options["draft_model"] = openvino_genai.draft_model(_with_tokenizer(models.draft), "CPU")
         config.num_assistant_tokens = DRAFT_LENGTH
-    if kind == "lookup":
+    if prompt_lookup:
         options["prompt_lookup"] = True
         config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, 4
     pipe = openvino_genai.LLMPipeline(_with_tokenizer(models.target), "CPU", **options)
@@ -201,12 +203,12 @@ FIXED_DRAFTS = (OURS_SPECULATIVE, "OpenVINO GenAI, speculative", "notebook 2024"
 ENGINES: dict[str, Callable[[Models], Answer]] = {
     OURS: ours,
     OURS_FASTEST: partial(ours, lossless=False),
-    OURS_SPECULATIVE: partial(ours, drafter="model"),
-    "this project, auto": partial(ours, drafter="model", auto=True),
-    "this project, look-up": partial(ours, drafter="lookup"),
-    "OpenVINO GenAI": partial(genai, kind="plain"),
-    "OpenVINO GenAI, speculative": partial(genai, kind="draft"),
-    "OpenVINO GenAI, prompt lookup": partial(genai, kind="lookup"),
+    OURS_SPECULATIVE: partial(ours, drafter=DEFAULT_DRAFTER),
+    "this project, auto": partial(ours, drafter=DEFAULT_DRAFTER, draft_length="auto"),
+    "this project, look-up": partial(ours, drafter=LOOKUP.name),
+    "OpenVINO GenAI": genai,
+    "OpenVINO GenAI, speculative": partial(genai, draft=True),
+    "OpenVINO GenAI, prompt lookup": partial(genai, prompt_lookup=True),
     "optimum-intel": partial(transformers, kind="optimum"),
     "optimum-intel, assisted": partial(transformers, kind="optimum, assisted"),
     "transformers": partial(transformers, kind="torch"),

@@ -23,13 +23,12 @@ from typing import Any, get_args
 
 from benchmarks.imposed import measure, show
 from benchmarks.report import RESULTS, save, table
-from pipeline.decoding.costs import Costs
+from pipeline.decoding.economics import CostModel
 from pipeline.errors import UserError
 from pipeline.models.pairs import Model, Weights
 from pipeline.models.store import Store
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.text.prompt import ADDED_TOKENS
-from pipeline.trace.cost_model import CostModel
 
 # databricks/dolly-v2-3b, -12b and EleutherAI/pythia-160m, their config.json
 CONFIGS: dict[str, dict[str, int]] = {
@@ -108,12 +107,6 @@ def make_checkpoint(name: str, layers: int, folder: Path, tokenizer: Path) -> No
     if name.startswith("dolly"):
         real.add_tokens([AddedToken(text, normalized=False) for text in ADDED_TOKENS])
     real.save(str(folder / "tokenizer.json"))
-
-
-def predicted(costs: Costs, acceptance: float, k: int) -> float:
-    """Speedup over exact autoregression."""
-    step = costs.verify[0]
-    return CostModel(acceptance, costs.draft / step, costs.verify[k] / step - 1, k).speedup
 
 
 def main() -> int:
@@ -211,7 +204,9 @@ def race(weights: str, folders: tuple[Path, Path], options: argparse.Namespace) 
     about = f"{weights}, random weights, acceptance IMPOSED by a coin"
     show(f"{about}: {options.acceptance}", results, medians)
     lengths = range(1, MAX_DRAFT_LENGTH + 1)
-    forecast = {str(a): [predicted(costs, a, k) for k in lengths] for a in ACCEPTANCES}
+    forecast = {
+        str(a): [CostModel(a, costs.in_steps, k).speedup for k in lengths] for a in ACCEPTANCES
+    }
     print("\nPREDICTED speedup over exact autoregression, from measured costs")
     table(
         ("acceptance", *(f"K={k}" for k in lengths)),

@@ -13,8 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,16 @@ import numpy as np
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
 from benchmarks.wrapped import WrappedLM
-from pipeline.decoding.costs import Costs
-from pipeline.decoding.decoders import Autoregressive, Speculative
-from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.drafters import DEFAULT_DRAFTER
+from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step
-from pipeline.decoding.lm import Output
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.lm import CausalLM, Output
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH
 from pipeline.runtime.model import OVModel
-from pipeline.runtime.sequence import OVCausalLM
+from pipeline.runtime.pair import measure_costs
 
 DRAFT = "draft"  # of `SHAPES`
 _PROMPT = list(range(100, 148))
@@ -48,9 +46,7 @@ class CoinLM(WrappedLM):
         acceptance: how often this is to say the same.
     """
 
-    def __init__(
-        self, model: OVCausalLM, text: Sequence[int], acceptance: float, seed: int
-    ) -> None:
+    def __init__(self, model: CausalLM, text: Sequence[int], acceptance: float, seed: int) -> None:
         super().__init__(model)
         self._text, self._acceptance = text, acceptance
         self._coin = np.random.default_rng(seed)
@@ -64,7 +60,7 @@ class CoinLM(WrappedLM):
         return output
 
 
-def steps(events: Sequence[Event]) -> list[Step]:
+def steps(events: Iterable[Event]) -> list[Step]:
     return [event for event in events if isinstance(event, Step)]
 
 
@@ -86,11 +82,16 @@ def measure(
     draft_model = OVModel(folders[1])
     for model in (exact, fastest, draft_model):
         model.warm_up()
-    costs = Costs(draft_model.forward_times()[0][0], *exact.forward_times())
+    costs = measure_costs(exact, draft_model)
 
     def autoregressive(model: OVModel) -> list[Step]:
-        decoder = Autoregressive(model.sequence(), frozenset())
-        return steps(list(decoder.generate(_PROMPT, _GREEDY, max_new_tokens)))
+        lanes = Lanes(target=lambda prompt: model.sequence())
+        return steps(lanes.autoregressive(_PROMPT, _GREEDY, max_new_tokens))
+
+    def speculative(k: int, seed: int) -> list[Step]:
+        coin = CoinLM(draft_model.sequence(), text, acceptance, seed)
+        lanes = Lanes(target=lambda prompt: exact.sequence(), draft=lambda prompt: coin)
+        return steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, DEFAULT_DRAFTER, k))
 
     text = [*_PROMPT, *(token for step in autoregressive(exact) for token in step.tokens)]
     times: dict[str, list[float]] = {"fastest": [], "exact": []}
@@ -100,10 +101,7 @@ def measure(
         times["exact"].append(ms_per_token(autoregressive(exact)))
         for k in made:
             times["fastest"].append(ms_per_token(autoregressive(fastest)))  # just before, each time
-            coin = CoinLM(draft_model.sequence(), text, acceptance, seed=turn)
-            drafter = ModelDrafter(coin, exact.vocab_size, frozenset())
-            decoder = Speculative(exact.sequence(), drafter, partial(Fixed, k), frozenset())
-            run = steps(list(decoder.generate(_PROMPT, _GREEDY, max_new_tokens)))
+            run = speculative(k, seed=turn)
             assert [t for s in run for t in s.tokens] == text[len(_PROMPT) :]
             made[k] += run
             times.setdefault(str(k), []).append(ms_per_token(run))
@@ -111,7 +109,7 @@ def measure(
 
     results: list[dict[str, Any]] = []
     for k, run in made.items():
-        tested = sum(min(step.accepted + 1, len(step.drafted)) for step in run)
+        tested = sum(step.tested for step in run)
         results.append(
             {
                 "draft_length": k,

@@ -17,6 +17,7 @@ from time import perf_counter
 from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
 from benchmarks.prompts import KINDS
 from benchmarks.report import save, table
+from pipeline.decoding.drafters import DEFAULT_DRAFTER
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED
 from pipeline.text.prompt import format_prompt
@@ -41,7 +42,11 @@ def main() -> int:
     models = Models(options.target, options.draft)
     try:
         tokenizer = Tokenizer(models.target)
-        answers = [ours(models), ours(models, "model"), ours(models, "model", auto=True)]
+        answers = [
+            ours(models),
+            ours(models, DEFAULT_DRAFTER),
+            ours(models, DEFAULT_DRAFTER, "auto"),
+        ]
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

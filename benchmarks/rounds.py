@@ -15,16 +15,15 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from benchmarks.report import Spread, save, table
 from benchmarks.wrapped import WrappedLM
-from pipeline.decoding.decoders import Speculative
-from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.drafters import DEFAULT_DRAFTER
 from pipeline.decoding.events import Drafted, Step
+from pipeline.decoding.lanes import NewSequence
 from pipeline.decoding.lm import Output
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
@@ -103,22 +102,33 @@ class TimedLM(WrappedLM):
         return output
 
 
+def _timed(new: NewSequence, made: list[TimedLM]) -> NewSequence:
+    """Makes sequences as `new` does, timed, and adds them to `made`."""
+
+    def sequence(prompt: Sequence[int]) -> TimedLM:
+        made.append(TimedLM(new(prompt)))
+        return made[-1]
+
+    return sequence
+
+
 def outside_share(dolly: Dolly, **settings: object) -> Spread:
     """Percent of a speculative round in which no model runs: the draft's sampling counts too."""
-    tokenizer, shares = dolly.tokenizer, []
+    shares: list[float] = []
     for example in dolly.pair.examples:
         request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
-        models = dolly.models()
-        target, draft = (TimedLM(m.sequence(tokenizer.size)) for m in (models.target, models.draft))
-        drafter = ModelDrafter(draft, tokenizer.size, tokenizer.end_ids)
-        decoder = Speculative(target, drafter, partial(Fixed, _K), tokenizer.end_ids)
-        prompt = tokenizer.ask(request.instruction, request.context)
-        for event in decoder.generate(prompt, request.sampling, request.max_new_tokens):
+        timed: list[TimedLM] = []
+        lanes = dolly.lanes(request)
+        lanes = replace(lanes, target=_timed(lanes.target, timed), draft=_timed(lanes.draft, timed))
+        prompt = dolly.tokenizer.ask(request.instruction, request.context)
+        sampling, budget = request.sampling, request.max_new_tokens
+        for event in lanes.speculative(prompt, sampling, budget, DEFAULT_DRAFTER, _K):
             if isinstance(event, Step):
-                ran = target.seconds + draft.seconds
+                ran = sum(model.seconds for model in timed)
                 shares.append(100 * (event.seconds - ran) / event.seconds)
             if not isinstance(event, Drafted):
-                target.seconds = draft.seconds = 0.0
+                for model in timed:
+                    model.seconds = 0.0
     return Spread.of(shares)
 
 

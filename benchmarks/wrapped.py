@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.decoding.lm import Output
-from pipeline.runtime.sequence import OVCausalLM
+from pipeline.decoding.lm import CausalLM, Output
 
 
 class WrappedLM:
     """Does what the model does; to be overridden."""
 
-    def __init__(self, model: OVCausalLM) -> None:
+    def __init__(self, model: CausalLM) -> None:
         self._model = model
         self.vocab_size = model.vocab_size
 

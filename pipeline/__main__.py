@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from pipeline.convert import show
-from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
 from pipeline.decoding.events import Origin
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
@@ -98,9 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--drafter",
-        choices=get_args(DrafterKind),
-        default="model",
-        help="the draft model, copies of what the text said before, or whichever promises more",
+        choices=DRAFTERS,
+        default=DEFAULT_DRAFTER,
+        help="; ".join(spec.title for spec in DRAFTERS.values()),
     )
     parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT)
     parser.add_argument(

@@ -6,18 +6,14 @@ This is where the parts meet: prompt, tokenizer, models, decoders, race, trace.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
-from pipeline.decoding.decoders import Autoregressive, Speculative
-from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
-from pipeline.decoding.drafters import Drafter, HybridDrafter, ModelDrafter, PromptLookupDrafter
-from pipeline.decoding.events import Event
-from pipeline.decoding.race import Mode, one_by_one, race
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.race import Mode, schedule_of
 from pipeline.environment import environment, memory_bytes
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
@@ -32,7 +28,6 @@ from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.recorder import LaneRecorder
 
 _CANDIDATES = 5  # of each model at each place, in a trace
@@ -164,36 +159,25 @@ class Dolly:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
             raise UserError("prompt tokens", len(prompt), remedy)
         budget = min(request.max_new_tokens, room)
-        both = (AUTOREGRESSIVE, SPECULATIVE)
-        names = both if mode in ("race", "sequential") else (mode,)
-        lanes = {name: self._lane(name, request, prompt, budget) for name in names}
-        recorders = {name: self._recorder() for name in names}
-        schedule = one_by_one if mode == "sequential" else race
-        return Run(lanes, recorders, self._about(request, prompt), schedule)
+        sampling, drafter, draft_length = request.sampling, request.drafter, request.draft_length
+        lanes = self.lanes(request).of(mode, prompt, sampling, budget, drafter, draft_length)
+        recorders = {name: self._recorder() for name in lanes}
+        return Run(lanes, recorders, self._about(request, prompt), schedule_of(mode))
+
+    def lanes(self, request: Request) -> Lanes:
+        """Builds the lanes of a request with its caches."""
+        models = self._models(request)
+        return Lanes(
+            target=partial(models.target.sequence, self.tokenizer.size),
+            draft=partial(models.draft.sequence, self._draft_vocab),
+            costs=lambda: models.costs,
+            stats=models.stats,
+            end_ids=self.tokenizer.end_ids,
+            candidates=_CANDIDATES,
+        )
 
     def _recorder(self) -> LaneRecorder:
         return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
-
-    def _lane(self, name: str, request: Request, prompt: list[int], budget: int) -> Iterator[Event]:
-        models, end_ids = self._models(request), self.tokenizer.end_ids
-        target = models.target.sequence(self.tokenizer.size, prompt)
-        if name == AUTOREGRESSIVE:
-            autoregressive = Autoregressive(target, end_ids, _CANDIDATES)
-            return autoregressive.generate(prompt, request.sampling, budget)
-        lookup = PromptLookupDrafter(end_ids)
-        drafter: Drafter = lookup
-        if request.drafter != "lookup":
-            draft = models.draft.sequence(self._draft_vocab, prompt)
-            drafter = model = ModelDrafter(draft, target.vocab_size, end_ids)
-            if request.drafter == "hybrid":
-                drafter = HybridDrafter(lookup, model, models.costs)
-        choose: Callable[[], DraftLength]
-        if request.draft_length == "auto":
-            choose = partial(Auto, models.experience(request.drafter))
-        else:
-            choose = partial(Fixed, request.draft_length)
-        speculative = Speculative(target, drafter, choose, end_ids, _CANDIDATES)
-        return speculative.generate(prompt, request.sampling, budget)
 
     def _models(self, request: Request) -> CompiledPair:
         return self.models(request.kv_cache, request.kv_precision)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.precision import KVPrecision
@@ -32,7 +32,7 @@ class Request:
         seed: of each lane's own generator.
         draft_length: K, tokens drafted a round; "auto" chooses in each round what pays.
         kv_cache: the name of a cache policy.
-        drafter: who proposes the tokens.
+        drafter: the name of what proposes the tokens.
         kv_precision: of the keys and values; None takes what keeps speculation lossless.
 
     Raises:
@@ -48,7 +48,7 @@ class Request:
     seed: int = 0
     draft_length: int | Literal["auto"] = 4
     kv_cache: str = DEFAULT
-    drafter: DrafterKind = "model"
+    drafter: str = DEFAULT_DRAFTER
     kv_precision: KVPrecision | None = None
 
     def __post_init__(self) -> None:
@@ -63,8 +63,7 @@ class Request:
         if self.draft_length != "auto":
             _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH, ' or "auto"')
         find_policy(self.kv_cache)
-        if self.drafter not in get_args(DrafterKind):
-            raise UserError("drafter", self.drafter, f"choose {_either(get_args(DrafterKind))}")
+        find_drafter(self.drafter)
         if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):
             choices = _either(get_args(KVPrecision))
             raise UserError("KV precision", self.kv_precision, f"choose {choices}")

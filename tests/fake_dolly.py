@@ -4,13 +4,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
-from functools import partial
 
-from pipeline.decoding.decoders import Autoregressive, Speculative
-from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step
-from pipeline.decoding.race import Mode, one_by_one, race
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.race import Mode, schedule_of
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import Example, Model, Pair
 from pipeline.models.store import Store
@@ -84,18 +82,21 @@ class FakeDolly:
         }
 
     def start(self, request: Request, mode: Mode = "race") -> Run:
-        target = FakeLM(len(self.texts), seed=0)
-        draft = FakeLM(len(self.texts), seed=1, like=target, likeness=0.8)
-        drafter = ModelDrafter(draft, target.vocab_size, self.end_ids)
-        length = 2 if request.draft_length == "auto" else request.draft_length
-        speculative = Speculative(target, drafter, partial(Fixed, length), self.end_ids, 5)
-        autoregressive = Autoregressive(FakeLM(len(self.texts), seed=0), self.end_ids, 5)
-        lanes = {
-            name: self._paused(lane.generate(PROMPT, request.sampling, request.max_new_tokens))
-            for name, lane in (("autoregressive", autoregressive), ("speculative", speculative))
-            if mode in ("race", "sequential", name)
-        }
-        schedule = one_by_one if mode == "sequential" else race
+        lanes = Lanes(
+            target=lambda prompt: self._target(),
+            draft=lambda prompt: FakeLM(len(self.texts), seed=1, like=self._target(), likeness=0.8),
+            costs=lambda: Costs(0.2, (1.0,) * 9),
+            end_ids=self.end_ids,
+            candidates=5,
+        ).of(
+            mode,
+            PROMPT,
+            request.sampling,
+            request.max_new_tokens,
+            request.drafter,
+            2 if request.draft_length == "auto" else request.draft_length,  # not by its times
+        )
+        lanes = {name: self._paused(lane) for name, lane in lanes.items()}
         about = {
             "created": "2026-01-01T00:00:00+00:00",
             "environment": {},
@@ -104,9 +105,17 @@ class FakeDolly:
             "prompt_tokens": PROMPT,
         }
         self.started.append(
-            Run(lanes, {name: LaneRecorder(self, self.piece) for name in lanes}, about, schedule)
+            Run(
+                lanes,
+                {name: LaneRecorder(self, self.piece) for name in lanes},
+                about,
+                schedule_of(mode),
+            )
         )
         return self.started[-1]
+
+    def _target(self) -> FakeLM:
+        return FakeLM(len(self.texts), seed=0)
 
     def last_trace(self) -> Trace:
         return self.started[-1].trace()

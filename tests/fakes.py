@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.decoding.events import Origin, Step
 from pipeline.decoding.lm import Output
+from pipeline.decoding.verification import Draft
 
 
 class FakeLM:
@@ -35,6 +37,7 @@ class FakeLM:
         self.tokens: list[int] = []
         self.widths: list[int] = []  # tokens of each run
         self.most_held = 0
+        self.hidden: Callable[[int], list[float]] | None = None  # of a token
 
     @property
     def kv_bytes(self) -> int:
@@ -50,7 +53,11 @@ class FakeLM:
         self.most_held = max(self.most_held, len(self.tokens))
         ends = range(len(self.tokens) - logits_to_keep + 1, len(self.tokens) + 1)
         logits = [self.next_logits(self.tokens[:end]) for end in ends]
-        return Output(np.array(logits, np.float32).reshape(logits_to_keep, self.vocab_size))
+        hidden = self.hidden and np.array([self.hidden(token) for token in tokens], np.float32)
+        return Output(
+            np.array(logits, np.float32).reshape(logits_to_keep, self.vocab_size),
+            hidden if self.hidden else None,
+        )
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= len(self.tokens):
@@ -60,3 +67,18 @@ class FakeLM:
     def next_logits(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         first, second = (0, *tokens)[-2:]
         return self.table[first, second, : self.vocab_size]
+
+
+def verified(draft: Draft, accepted: int) -> Step:
+    """The round in which so much of a draft was accepted; it takes a second."""
+    last = Origin.RESAMPLED if accepted < len(draft) else Origin.BONUS
+    return Step(
+        index=0,
+        tokens=(*draft.tokens[:accepted], 0),
+        origins=(*[Origin.ACCEPTED] * accepted, last),
+        draft_s=0.0,
+        verify_s=1.0,
+        other_s=0.0,
+        drafted=draft.tokens,
+        accepted=accepted,
+    )

@@ -25,7 +25,6 @@ def loaded(module, names):
     ("module", "allowed"),
     [
         ("pipeline", ()),
-        ("pipeline.decoding.decoders", ()),
         ("pipeline.request", ()),
         ("pipeline.models.store", ()),
         ("pipeline.runtime.kv_cache.*", ()),
@@ -52,6 +51,25 @@ def test_importing_loads_nothing_heavy(module, allowed):
 def test_importing_the_trace_loads_no_tokenizer_and_no_models(module, allowed):
     light = ("numpy", "pydantic", "tokenizers", "pipeline.text.tokenizer", "pipeline.dolly")
     assert loaded(module, HEAVY + light) <= set(allowed)
+
+
+def test_decoding_loads_numpy_and_nothing_else_that_was_installed():
+    """And of the pipeline only errors: no other room."""
+    code = f"""
+import sys
+before = set(sys.modules)
+import {", ".join(modules("pipeline.decoding.*"))}
+for name in sys.modules.keys() - before:
+    file = getattr(sys.modules[name], "__file__", None) or ""
+    if "site-packages" in file:
+        print(name.partition(".")[0])
+    elif name.startswith("pipeline."):
+        print(".".join(name.split(".")[:2]))
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    ).stdout.split()
+    assert set(loaded) == {"numpy", "pipeline.decoding", "pipeline.errors"}
 
 
 def modules(name):

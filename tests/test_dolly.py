@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.drafters.model import ModelDrafter
 from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.decoding.costs import Costs
-from pipeline.decoding.draft_length import Auto, Experience, Fixed
+from pipeline.decoding.draft_length import Auto, Fixed
+from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Origin, Step
 
 LONGEST = 8
@@ -18,16 +18,16 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
     rng = np.random.default_rng(seed)
     text = rng.choice(chances, size=tokens + LONGEST + 1)
     coins = rng.random(tokens + LONGEST + 1)
-    seconds, made, width = 0.0, 0, 0
+    seconds, made, padded = 0.0, 0, 0
     while made < tokens:
-        drafted, accepted, before = 0, 0, width
-        for place in range(made, made + chooser.most(LONGEST)):
+        drafted, accepted, before = 0, 0, padded
+        for place in range(made, made + chooser.max_tokens(LONGEST)):
             drafted += 1
-            if chooser.go_on and not chooser.go_on(float(text[place])):
+            if chooser.should_continue and not chooser.should_continue(float(text[place])):
                 break
         draft_s = costs.draft * drafted
-        width = chooser.width(drafted)
-        drafted = min(drafted, width - 1)
+        padded = chooser.pad_to(drafted)
+        drafted = min(drafted, padded - 1)
         while accepted < drafted and coins[made + accepted] < text[made + accepted]:
             accepted += 1
         step = Step(
@@ -35,24 +35,24 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
             tokens=(0,) * (accepted + 1),
             origins=(Origin.TARGET,) * (accepted + 1),
             draft_s=draft_s,
-            verify_s=costs.verify[width - 1] + costs.switch * (before not in (0, width)),
+            verify_s=costs.verify[padded - 1] + costs.switch * (before not in (0, padded)),
             other_s=0.0,
             drafted=(0,) * drafted,
             accepted=accepted,
         )
-        chooser.learn(step, by_model=True)
+        chooser.observe(step, from_model=True)
         seconds += step.seconds
         made += accepted + 1
     return seconds * tokens / made  # what went past the budget is not charged
 
 
 def pair(draft, slope=0.03, switch=0.5):
-    """A target run of one token takes one second; another width than the last, half a one more."""
+    """A forward pass of one token takes one second; another size than the last, half a one more."""
     return Costs(draft, tuple(1 + slope * extra for extra in range(LONGEST + 1)), switch)
 
 
-def auto(costs, experience=None):
-    return Auto(experience or Experience(costs))
+def auto(costs, stats=None):
+    return Auto(stats or AcceptanceStats(costs))
 
 
 def mean(make, costs, chances, runs=40):
@@ -73,9 +73,9 @@ def test_it_is_near_the_best_fixed_length(draft, chances):
     """When it has seen one generation; the first is spent on finding out."""
     costs, text = pair(draft), CHANCES[chances]
     best = min(mean(lambda k=k: Fixed(k), costs, text) for k in range(LONGEST + 1))
-    experience = Experience(costs)
-    simulate(auto(costs, experience), costs, text, tokens=100, seed=1000)
-    assert mean(lambda: auto(costs, experience), costs, text) < 1.06 * best
+    stats = AcceptanceStats(costs)
+    simulate(auto(costs, stats), costs, text, tokens=100, seed=1000)
+    assert mean(lambda: auto(costs, stats), costs, text) < 1.06 * best
     assert mean(lambda: auto(costs), costs, text) < 1.2 * best
 
 
@@ -83,29 +83,29 @@ def test_it_is_near_the_best_fixed_length(draft, chances):
 @pytest.mark.parametrize("chance", [0.0, 0.1])
 def test_a_useless_draft_costs_next_to_nothing(draft, chance):
     costs = pair(draft)
-    experience = Experience(costs)
-    seconds = [simulate(auto(costs, experience), costs, [chance], seed=seed) for seed in range(40)]
+    stats = AcceptanceStats(costs)
+    seconds = [simulate(auto(costs, stats), costs, [chance], seed=seed) for seed in range(40)]
     assert np.mean(seconds) < 100 / 0.97
 
 
 def test_a_step_in_the_cost_of_verifying_is_no_wall():
-    """Two tokens in one run are cheap here, and three as dear as nine: as measured on a CPU."""
+    """Two tokens in one pass are cheap, and three cost as much as nine: as measured on a CPU."""
     costs = Costs(0.15, (1.0, 1.0, *[1.5] * 7))
     assert mean(lambda: auto(costs), costs, [0.95]) < 1.1 * mean(lambda: Fixed(8), costs, [0.95])
 
 
 def test_a_draft_as_slow_as_the_target_is_never_tried():
-    assert auto(pair(1.0)).most(LONGEST) == 0
-    assert auto(pair(0.1)).most(LONGEST) > 1
+    assert auto(pair(1.0)).max_tokens(LONGEST) == 0
+    assert auto(pair(0.1)).max_tokens(LONGEST) > 1
 
 
 def test_a_gain_within_the_noise_is_not_drafted_for():
     """Every draft passed so far: 8.9 tokens are expected, for 8.7 steps of time or for 8.0."""
     for draft, drafts in ((0.93, False), (0.85, True)):
-        experience = Experience(pair(draft))
+        stats = AcceptanceStats(pair(draft))
         for _ in range(100):
-            experience.learn(LONGEST, LONGEST, [1.0] * LONGEST)
-        assert (auto(pair(draft), experience).most(LONGEST) > 0) == drafts
+            stats.update(LONGEST, LONGEST, [1.0] * LONGEST)
+        assert (auto(pair(draft), stats).max_tokens(LONGEST) > 0) == drafts
 
 
 def test_what_was_lost_is_tried_again_after_a_while():
@@ -115,18 +115,18 @@ def test_what_was_lost_is_tried_again_after_a_while():
 
 
 def test_measured_times_replace_those_of_the_warm_up():
-    """Warmed beside other work, which made drafting look twenty times as dear as it is."""
+    """Warmed beside other work, which made drafting look twenty times as expensive as it is."""
     chooser, now = auto(pair(0.4)), pair(0.02)
     simulate(chooser, now, [0.95], tokens=200)
     assert simulate(chooser, now, [0.95], tokens=200) < 1.1 * simulate(Fixed(8), now, [0.95], 200)
 
 
 def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
-    experience = Experience(pair(0.1))
-    chooser, copied = Auto(experience), (0,) * 4
-    for by_model in [False] * 60 + [True]:
-        chooser.most(LONGEST)
-        chooser.width(len(copied))
+    stats = AcceptanceStats(pair(0.1))
+    chooser, copied = Auto(stats), (0,) * 4
+    for from_model in [False] * 60 + [True]:
+        chooser.max_tokens(LONGEST)
+        chooser.pad_to(len(copied))
         step = Step(
             index=0,
             tokens=(*copied, 1),
@@ -137,39 +137,39 @@ def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
             drafted=copied,
             accepted=4,
         )
-        assert experience.draft == 0.1
-        chooser.learn(step, by_model)
-    assert experience.draft < 0.1
+        assert stats.costs.draft == 0.1
+        chooser.observe(step, from_model)
+    assert stats.costs.draft < 0.1
 
 
 def test_drafts_that_cost_nothing_to_make_are_always_looked_at():
     """A look-up's, also where it found nothing for long: what can be copied then is."""
     costs = pair(0.0)
-    experience = Experience(costs)
+    stats = AcceptanceStats(costs)
     for _ in range(30):
-        experience.learn(0, 0, [])
-    assert simulate(auto(costs, experience), costs, [0.95]) < 40
+        stats.update(0, 0, [])
+    assert simulate(auto(costs, stats), costs, [0.95]) < 40
 
 
 def test_the_end_of_the_budget_teaches_nothing():
-    """With no room to draft, nothing was tested."""
-    experience = Experience(pair(0.1))
-    chooser = Auto(experience)
-    assert chooser.most(3) == 3
-    assert chooser.width(0) > 1
-    before = experience.by_place()
-    assert chooser.most(0) == 0
-    chooser.width(0)
+    """With no budget to draft, nothing was tested."""
+    stats = AcceptanceStats(pair(0.1))
+    chooser = Auto(stats)
+    assert chooser.max_tokens(3) == 3
+    assert chooser.pad_to(0) > 1
+    before = stats.by_position()
+    assert chooser.max_tokens(0) == 0
+    chooser.pad_to(0)
     step = Step(
         index=0, tokens=(1,), origins=(Origin.TARGET,), draft_s=0.0, verify_s=1.0, other_s=0.0
     )
-    chooser.learn(step, by_model=False)
-    assert experience.by_place() == before
+    chooser.observe(step, from_model=False)
+    assert stats.by_position() == before
 
 
-def test_a_round_that_drafts_less_is_as_wide_as_the_others():
-    """Another width costs more than some padding."""
+def test_a_round_that_drafts_less_is_padded_to_the_size_of_the_others():
+    """Another size costs more than some padding."""
     fixed = Fixed(4)
-    assert [fixed.width(drafted) for drafted in (4, 2, 0, 4)] == [5, 5, 5, 5]
-    assert [fixed.width(0) for _ in range(9)][-1] == 1
-    assert fixed.width(1) == 5
+    assert [fixed.pad_to(drafted) for drafted in (4, 2, 0, 4)] == [5, 5, 5, 5]
+    assert [fixed.pad_to(0) for _ in range(9)][-1] == 1
+    assert fixed.pad_to(1) == 5

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 
 from pipeline.decoding.decoders import Autoregressive, Speculative  # noqa: E402
 from pipeline.decoding.draft_length import Fixed  # noqa: E402
-from pipeline.decoding.drafters import ModelDrafter, PromptLookupDrafter  # noqa: E402
+from pipeline.decoding.drafters.lookup import PromptLookupDrafter  # noqa: E402
+from pipeline.decoding.drafters.model import ModelDrafter  # noqa: E402
 from pipeline.decoding.events import Step  # noqa: E402
 from pipeline.decoding.sampling import SamplingParams  # noqa: E402
 from pipeline.models.export import export  # noqa: E402
@@ -118,8 +119,8 @@ def error(got, expected):
 class Forgetful(ModelDrafter):
     """Drafts as the model does, but for the third token of each draft."""
 
-    def propose(self, tokens, k, params, rng, go_on=None):
-        draft = super().propose(tokens, k, params, rng, go_on)
+    def propose(self, tokens, max_tokens, params, rng, should_continue=None):
+        draft = super().propose(tokens, max_tokens, params, rng, should_continue)
         wrong = tuple(token ^ (place == 2) for place, token in enumerate(draft.tokens))
         return type(draft)(wrong)
 

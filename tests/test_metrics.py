@@ -1,6 +1,7 @@
 """The figures of a trace: each adds up to what the record holds."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from pipeline.trace.metrics import (
     acceptance_by_position,
     break_even_s,
     cache_use,
+    measured,
     outcome,
     outlier_limit,
     progress,
@@ -131,3 +133,34 @@ def test_what_a_trace_does_not_say_of_its_caches_is_none():
     for use in cache_use(trace, trace.speculative).values():
         assert use.rolled_back is None
         assert use.blocks is None
+
+
+def test_the_cost_model_is_made_of_the_medians_of_the_run():
+    trace = timed(
+        {
+            "autoregressive": lambda step: {
+                "verify_s": 0.009 if step.index else 5.0,  # one slow step changes nothing
+                "other_s": 0.001,
+            },
+            "speculative": lambda step: {
+                "draft_s": 0.002 * len(step.drafted) if step.index else 3.0,
+                "verify_s": 0.011 if step.index else 2.0,
+                "other_s": 0.002,
+            },
+        },
+        draft_length=3,
+    )
+    model = measured(trace)
+    assert model.draft == pytest.approx(0.2)
+    assert model.verify == pytest.approx(0.3)
+    assert model.length == 3
+    assert model.acceptance == trace.speculative.acceptance_rate
+    assert model.costs.of_round(8) == pytest.approx(8 * 0.2 + 1.3)  # what it is for every K
+
+
+def test_without_both_lanes_there_is_no_cost_model():
+    trace = ran()
+    assert measured(trace)
+    assert [measured(alone(trace, name)) for name in trace.lanes] == [None, None]
+    nothing = {name: replace(lane, steps=()) for name, lane in trace.lanes.items()}
+    assert measured(replace(trace, lanes=nothing)) is None

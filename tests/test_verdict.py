@@ -7,15 +7,15 @@ import pytest
 
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
-from pipeline.trace.cost_model import measured
+from pipeline.trace.metrics import measured
+from tests import traces
 from tests.fake_dolly import FakeDolly
-from tests.test_cost_model import trace_of
 from ui.verdict import summary, verdict
 
 
 def timed(draft_s, verify_s, step_s=0.010, **settings):
     """A race whose every step took as told: `draft_s` of each drafted token."""
-    return trace_of(
+    return traces.timed(
         {
             "autoregressive": lambda step: {"verify_s": step_s, "other_s": 0.0},
             "speculative": lambda step: {

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import gradio as gr
 
+from pipeline.decoding.drafters import DRAFTERS
 from pipeline.errors import UserError
 from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
@@ -25,11 +26,6 @@ _MODES = [
     ("speculative only", "speculative"),
 ]
 _RUN = {"race": "Run both", "sequential": "Run both"}  # else "Run"
-_DRAFTERS = [
-    ("the draft model", "model"),
-    ("lookup: copies what the text said before", "lookup"),
-    ("hybrid: whichever promises more", "hybrid"),
-]
 _KV_PRECISIONS = [("what is lossless", ""), *get_args(KVPrecision)]
 _TEMPERATURES = (0, 2)
 _TOP_PS = (0.01, 1)
@@ -192,7 +188,12 @@ def _settings(
         )
         load = gr.Button("Load", visible=not loader.fixed, elem_id="load", min_width=110)
     with gr.Row():
-        drafter = gr.Dropdown(_DRAFTERS, value=default["drafter"], label="Drafter", min_width=150)
+        drafter = gr.Dropdown(
+            [(spec.title, spec.name) for spec in DRAFTERS.values()],
+            value=default["drafter"],
+            label="Drafter",
+            min_width=150,
+        )
         draft_length = gr.Dropdown(
             [("auto: what pays", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
             value=default["draft_length"],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pipeline.decoding.economics import CostModel
 from pipeline.runtime.kv_cache.registry import POLICIES
-from pipeline.trace.cost_model import CostModel, measured
-from pipeline.trace.metrics import outcome
+from pipeline.trace.metrics import measured, outcome
 from pipeline.trace.record import Lane, Trace
 from ui.tabs.acceptance import LENGTHS
 

@@ -1,8 +1,8 @@
 """The two decoders: generators of events over token ids.
 
-Both feed a model whatever it has not seen, `sequence[len(model):]`, and end each round by rolling
-its cache back to `len(sequence) - 1` at most. So the newest token is always still to be fed, and
-a draft that is one token behind after a full acceptance is no special case.
+Both feed a model the tokens that it has not read, `sequence[len(model):]`, and end each round by
+rolling its cache back to `len(sequence) - 1` tokens at most. So the newest token is always still to
+be read, and a draft model that is one token behind after a full acceptance is no special case.
 
 Times are measured around the work and never across a `yield`.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -40,12 +41,13 @@ from pipeline.decoding.verification import Draft, Verdict, verify
 
 
 class Autoregressive:
-    """One target run per token.
+    """One forward pass of the target for each token.
 
     Args:
         target: the model; its cache may hold what the prompt begins with.
         end_ids: tokens that end the text; they are emitted and counted.
-        candidates: the likeliest tokens that a step tells at each place; found off the clock.
+        candidates: how many of the likeliest tokens a step names at each position; found off the
+            clock.
     """
 
     def __init__(self, target: CausalLM, end_ids: frozenset[int], candidates: int = 0) -> None:
@@ -95,14 +97,17 @@ class Autoregressive:
 
 
 class Speculative:
-    """A draft proposes, one target run verifies (Chen et al. 2023, arXiv 2302.01318).
+    """A drafter proposes, one forward pass of the target verifies.
+
+    Speculative sampling as in Chen et al. 2023 (arXiv 2302.01318, algorithm 2).
 
     Args:
         target: the model whose text this is; its cache may hold what the prompt begins with.
-        drafter: who proposes; its cache likewise.
-        draft_length: makes one generation's choice of K, the tokens drafted in a round.
+        drafter: proposes; its cache likewise.
+        draft_length: makes what decides, in one generation, how much is drafted in a round.
         end_ids: tokens that end the text; they are emitted and counted.
-        candidates: the likeliest tokens that a step tells at each place; found off the clock.
+        candidates: how many of the likeliest tokens a step names at each position; found off the
+            clock.
     """
 
     def __init__(
@@ -125,48 +130,44 @@ class Speculative:
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
         try:
             start = perf_counter()
-            target.forward(sequence[len(target) : -1], logits_to_keep=0)
-            drafter.prefill(sequence[len(drafter) : -1])
+            hidden = target.forward(sequence[len(target) : -1], logits_to_keep=0).hidden
+            drafter.prefill(sequence[len(drafter) : -1], hidden)
             yield Prefill(len(prompt), perf_counter() - start)
 
-            index, left, reason = 0, max_new_tokens, FinishReason.LENGTH
+            index, left, observe_s, reason = 0, max_new_tokens, 0.0, FinishReason.LENGTH
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
                 start = perf_counter()
-                most, draft = draft_length.most(left - 1), Draft()
-                if most:
-                    draft = drafter.propose(sequence, most, params, rng, draft_length.go_on)
-                width = draft_length.width(len(draft))
-                draft = draft.first(width - 1)
-                draft_s = perf_counter() - start
+                draft, max_tokens = Draft(), draft_length.max_tokens(left - 1)
+                if max_tokens:
+                    should_continue = draft_length.should_continue
+                    draft = drafter.propose(sequence, max_tokens, params, rng, should_continue)
+                pad_to = draft_length.pad_to(len(draft))
+                if draft.deterministic:
+                    draft = draft.first(pad_to - 1)
+                draft_s = observe_s + perf_counter() - start
                 if draft.tokens:
                     yield Drafted(index, draft.tokens)
 
-                # Verify: one target run, a row of logits after each drafted token and before.
+                # Verify, in one forward pass: logits after the newest token and each drafted one.
                 start = perf_counter()
-                unseen = [*sequence[len(target) :], *draft.tokens]
-                logits = target.forward(unseen, len(draft) + 1, width).logits
+                unread = [*sequence[len(target) :], *draft.tokens]
+                logits, hidden = target.forward(unread, len(draft) + 1, pad_to)
                 verified = perf_counter()
 
-                # Accept, then resample or take the bonus token.
-                if draft.tokens:
-                    target_probs = probabilities(logits, params)
-                    verdict = verify(target_probs, draft.probs, draft.tokens, rng)
-                else:
-                    verdict = Verdict(token=sample_token(logits, params, rng), origin=Origin.TARGET)
-                tokens = (*draft.tokens[: verdict.accepted], verdict.token)
-                origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
-                for place, token in enumerate(tokens, start=1):
-                    if token in self._end_ids:
-                        tokens, origins, reason = tokens[:place], origins[:place], FinishReason.STOP
-                        break
-
-                # Roll both caches back to what stands.
+                # Accept tokens; then resample the first that is rejected, or take a bonus token.
+                verdict = _verdict(logits, draft, params, rng)
+                tokens, origins = _emitted(draft, verdict, self._end_ids)
+                if tokens[-1] in self._end_ids:
+                    reason = FinishReason.STOP
                 sequence += tokens
                 left -= len(tokens)
+
+                # Roll both caches back to what stands.
                 target_rolled_back = _roll_back(target, len(sequence) - 1)
                 draft_rolled_back = _roll_back(drafter, len(sequence) - 1)
                 end = perf_counter()
+
                 step = Step(
                     index=index,
                     tokens=tokens,
@@ -178,20 +179,40 @@ class Speculative:
                     **fields_of(Verification, verdict),
                     target_top=_likeliest(logits[: len(tokens)], params, self._candidates),
                     draft_top=_draft_likeliest(draft, self._candidates),
-                    target_kv_len=len(target),
-                    draft_kv_len=len(drafter),
-                    target_kv_bytes=target.kv_bytes,
-                    draft_kv_bytes=drafter.kv_bytes,
+                    **_cached(target, drafter),
                     target_rolled_back=target_rolled_back,
                     draft_rolled_back=draft_rolled_back,
                 )
-                draft_length.learn(step, draft.by_model)
+                start = perf_counter()
+                drafter.observe(step, None if hidden is None else hidden[: len(tokens)])
+                observe_s = perf_counter() - start  # part of the next draft
+                draft_length.observe(step, draft.from_model)
                 yield step
                 index += 1
             yield Finish(reason)
         finally:
             target.rollback(0)
             drafter.rollback(0)
+
+
+def _verdict(
+    logits: Logits, draft: Draft, params: SamplingParams, rng: np.random.Generator
+) -> Verdict:
+    if not draft.tokens:  # greedy needs no distribution here
+        return Verdict(token=sample_token(logits, params, rng), origin=Origin.TARGET)
+    return verify(probabilities(logits, params), draft.probs, draft.tokens, rng)
+
+
+def _emitted(
+    draft: Draft, verdict: Verdict, end_ids: frozenset[int]
+) -> tuple[tuple[int, ...], tuple[Origin, ...]]:
+    """The tokens of a round, up to and with the first that ends the text."""
+    tokens = (*draft.tokens[: verdict.accepted], verdict.token)
+    origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
+    for count, token in enumerate(tokens, start=1):
+        if token in end_ids:
+            return tokens[:count], origins[:count]
+    return tokens, origins
 
 
 def _roll_back(cached: CausalLM | Drafter, length: int) -> int:
@@ -201,17 +222,26 @@ def _roll_back(cached: CausalLM | Drafter, length: int) -> int:
     return dropped
 
 
-_OWN = SamplingParams(temperature=1)  # a model's own distribution
+def _cached(target: CausalLM, drafter: Drafter) -> dict[str, Any]:
+    return {
+        "target_kv_len": len(target),
+        "draft_kv_len": len(drafter),
+        "target_kv_bytes": target.kv_bytes,
+        "draft_kv_bytes": drafter.kv_bytes,
+    }
+
+
+_UNCHANGED = SamplingParams(temperature=1)  # a model's own distribution
 
 
 def _likeliest(logits: Logits, params: SamplingParams, count: int) -> tuple[Candidates, ...]:
     if not count:
         return ()
-    return likeliest(probabilities(logits, params if params.temperature else _OWN), count)
+    return likeliest(probabilities(logits, params if params.temperature else _UNCHANGED), count)
 
 
 def _draft_likeliest(draft: Draft, count: int) -> tuple[Candidates, ...]:
-    """A copied draft has none: no model stands behind it."""
+    """Empty for a copied draft: no model computed it."""
     if count and draft.probs is not None:
         return likeliest(draft.probs, count)
-    return _likeliest(np.stack(draft.logits), _OWN, count) if draft.logits else ()
+    return _likeliest(np.stack(draft.logits), _UNCHANGED, count) if draft.logits else ()

@@ -10,6 +10,9 @@ from typing import Any
 Candidates = tuple[tuple[int, float], ...]  # tokens with their probabilities, the likeliest first
 
 
+AUTOREGRESSIVE, SPECULATIVE = "autoregressive", "speculative"  # the names of lanes
+
+
 class Origin(StrEnum):
     """Where a token came from (the words of Chen et al. 2023, arXiv 2302.01318)."""
 

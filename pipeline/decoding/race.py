@@ -19,6 +19,11 @@ from pipeline.decoding.events import Event, Prefill, Step
 Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # which lanes, and how
 Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]
 
+
+def schedule_of(mode: Mode) -> Schedule:
+    return one_by_one if mode == "sequential" else race
+
+
 LEAD = 0.05  # seconds; no eye sees it
 
 

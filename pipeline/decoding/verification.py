@@ -1,4 +1,4 @@
-"""The test at the heart of it: accept, resample, or take a bonus token.
+"""Verification of a draft: accept, resample, or take a bonus token.
 
 Speculative sampling as in Chen et al. 2023 (arXiv 2302.01318, algorithm 2) and Leviathan et al.
 2023 (arXiv 2211.17192): whatever the draft proposes, the emitted tokens follow the target's
@@ -18,11 +18,14 @@ from pipeline.decoding.sampling import Logits, Probs, sample
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Proposed tokens, and the distributions they were drawn from.
+    """Proposed tokens, and the distributions they were sampled from.
 
-    `probs` is float32[g, vocab], or None for a deterministic draft, such as a look-up: a
-    distribution with all its mass on the token proposed. `logits`, a float32[vocab] for each token
-    of a greedy model draft, are for telling what else it thought of; no test needs them.
+    Attributes:
+        tokens: the g proposed ids.
+        probs: float32[g, vocab]; None for a deterministic draft, whose tokens follow from the text
+            alone: each from a distribution with all its mass on it.
+        logits: a float32[vocab] for each token of a model's greedy draft, to show what else was
+            likely; verification does not need them.
     """
 
     tokens: tuple[int, ...] = ()
@@ -33,16 +36,26 @@ class Draft:
         return len(self.tokens)
 
     @property
-    def by_model(self) -> bool:
+    def deterministic(self) -> bool:
+        return self.probs is None
+
+    @property
+    def from_model(self) -> bool:
         """Whether a model computed it: a copy has neither distributions nor logits."""
         return self.probs is not None or bool(self.logits)
 
     def first(self, count: int) -> Draft:
-        """The beginning of it, which is a draft too."""
+        """The first `count` tokens of a deterministic draft.
+
+        Raises:
+            ValueError: it is sampled. Tokens left out for what was seen of them, or of those after
+                them, would bias the text: the others no longer follow `probs`.
+        """
         if count >= len(self):
             return self
-        probs = None if self.probs is None else self.probs[:count]
-        return Draft(self.tokens[:count], probs, self.logits[:count])
+        if not self.deterministic:
+            raise ValueError(f"cannot cut a sampled draft of {len(self)} tokens to {count}")
+        return Draft(self.tokens[:count], None, self.logits[:count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Lock
 
-from pipeline.decoding.costs import Costs
-from pipeline.decoding.draft_length import Experience
-from pipeline.decoding.drafters import DrafterKind
+from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.runtime.model import OVModel
+
+
+def measure_costs(target: OVModel, draft: OVModel | None) -> Costs:
+    """Times the forward passes of a pair, in seconds. Without a draft model, drafting is free."""
+    return Costs(draft.forward_times()[0][0] if draft else 0.0, *target.forward_times())
 
 
 class CompiledPair:
@@ -20,14 +22,15 @@ class CompiledPair:
 
     Attributes:
         policy: of both models' caches.
+        stats: by drafter, of all generations with these caches so far.
     """
 
     def __init__(self, target: OVModel, draft: OVModel, note: str = "") -> None:
         self.target, self.draft, self.note = target, draft, note
         self.policy = target.policy
+        self.stats: dict[str, AcceptanceStats] = {}
         self._measuring = Lock()
         self._costs: Costs | None = None
-        self._experiences: dict[DrafterKind, Experience] = {}
         for model in (target, draft):
             model.warm_up()
 
@@ -36,13 +39,5 @@ class CompiledPair:
         """Measured when first asked for: it takes a while, and few need it."""
         with self._measuring:
             if self._costs is None:
-                self._costs = Costs(self.draft.forward_times()[0][0], *self.target.forward_times())
+                self._costs = measure_costs(self.target, self.draft)
             return self._costs
-
-    def experience(self, drafter: DrafterKind) -> Experience:
-        """Of that drafter with these caches, so far."""
-        if drafter not in self._experiences:
-            free = drafter == "lookup"
-            costs = replace(self.costs, draft=0.0) if free else self.costs
-            self._experiences[drafter] = Experience(costs)
-        return self._experiences[drafter]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
+from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
 from pipeline.trace.record import Lane, Trace
 
@@ -151,6 +152,25 @@ def residual(target: Mapping[int, float], draft: Mapping[int, float]) -> list[Re
         )
         for token, rest in sorted(excess.items(), key=lambda item: -item[1])
     ]
+
+
+# --- economics ------------------------------------------------------------------------------------
+
+
+def measured(trace: Trace) -> CostModel | None:
+    """The cost model of a run, from its medians; None where a lane has no steps, or nothing was
+    tested. Verifying costs as much for every K as it did for this run's.
+    """
+    slow, fast = trace.autoregressive, trace.speculative
+    if not (slow and fast and fast.acceptance_rate is not None):
+        return None
+    rounds, step_s = [step for step in fast.steps if step.drafted], slow.median_step_s
+    if not step_s:
+        return None
+    draft = statistics.median(r.draft_s / len(r.drafted) for r in rounds) / step_s
+    verify = statistics.median(r.seconds - r.draft_s for r in rounds) / step_s
+    length = statistics.median_high(len(r.drafted) for r in rounds)
+    return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify)), length)
 
 
 # --- caches ---------------------------------------------------------------------------------------

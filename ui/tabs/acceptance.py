@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pipeline.decoding.economics import CostModel
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.trace.cost_model import CostModel, measured
-from pipeline.trace.metrics import acceptance_by_position
+from pipeline.trace.metrics import acceptance_by_position, measured
 from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot

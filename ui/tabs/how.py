@@ -6,9 +6,9 @@ import json
 from functools import cache
 from pathlib import Path
 
+from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Candidates, Origin
-from pipeline.trace.cost_model import CostModel, measured
-from pipeline.trace.metrics import residual
+from pipeline.trace.metrics import measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from ui.plots.figure import Json
 from ui.plots.table import Table

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.decoding.events import Origin
 from pipeline.decoding.sampling import sample
-from pipeline.decoding.verification import verify
+from pipeline.decoding.verification import Draft, verify
 from tests.chi_square import assert_follows
 
 VOCAB = 5
@@ -105,3 +105,17 @@ def test_tokens_after_the_first_rejection_are_not_tested():
         tested = min(verdict.accepted + 1, 3)
         assert all(u is not None for u in verdict.uniform[:tested])
         assert all(u is None for u in verdict.uniform[tested:])
+
+
+def test_a_sampled_draft_cannot_be_cut():
+    """What is left out would have been chosen by what it was."""
+    probs = np.full((3, VOCAB), 1 / VOCAB, np.float32)
+    draft = Draft((1, 2, 3), probs)
+    with pytest.raises(ValueError, match="cannot cut a sampled draft of 3 tokens to 2"):
+        draft.first(2)
+    assert draft.first(3) is draft
+
+
+def test_the_first_tokens_of_a_deterministic_draft_are_one():
+    assert Draft((1, 2, 3)).first(2) == Draft((1, 2))
+    assert Draft((1, 2, 3)).first(0) == Draft()

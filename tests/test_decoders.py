@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import ModelDrafter
+from pipeline.decoding.drafters.model import ModelDrafter
 from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from tests.chi_square import assert_follows
@@ -118,6 +118,50 @@ def test_sampled_output_follows_the_target(k, params):
     assert_follows(counts, expected)
 
 
+class Hindsight(Fixed):
+    """Would drop a draft whose last token it has little confidence in: it cuts by what it saw."""
+
+    def max_tokens(self, budget):
+        self.seen = []
+        return super().max_tokens(budget)
+
+    def should_continue(self, confidence):
+        self.seen.append(confidence)
+        return True
+
+    def pad_to(self, drafted):
+        return 1 if self.seen and self.seen[-1] < 0.5 else drafted + 1
+
+
+def test_no_draft_length_can_bias_the_text_by_cutting_sampled_drafts():
+    """The second token's confidence depends on the first: to drop both where the second looks weak
+    is to choose among samples.
+    """
+    target, draft = models(6, vocab=4, likeness=0.4, sharpness=1.0)
+    counts: Counter[tuple[int, ...]] = Counter()
+    drafted = 0
+    for seed in range(6000):
+        drafter = ModelDrafter(draft, target.vocab_size, frozenset())
+        decoder = Speculative(target, drafter, partial(Hindsight, 2), frozenset())
+        events = list(decoder.generate([2], SamplingParams(1.0, seed=seed), 3))
+        counts[tuple(tokens(events)[:1])] += 1
+        drafted += sum(len(event.drafted) for event in events if isinstance(event, Step))
+    first = next_probs(target, [2], SamplingParams(1.0))
+    assert_follows(counts, {(token,): chance for token, chance in enumerate(first)})
+    assert drafted > 10_000
+
+
+def test_deterministic_drafts_are_cut_to_the_padding():
+    """A copy, or a greedy draft: it says nothing that the text before it does not."""
+    target, draft = models(likeness=0.9, sharpness=4.0)
+    drafter = ModelDrafter(draft, target.vocab_size, frozenset())
+    decoder = Speculative(target, drafter, partial(Hindsight, 4), frozenset())
+    events = list(decoder.generate([1, 2], GREEDY, 30))
+    slow = Autoregressive(target, frozenset()).generate([1, 2], GREEDY, 30)
+    assert tokens(events) == tokens(slow)
+    assert len({len(event.drafted) for event in events if isinstance(event, Step)}) > 1
+
+
 def next_probs(model, sequence, params):
     return probabilities(np.array([model.next_logits(sequence)], np.float32), params)[0]
 
@@ -181,6 +225,57 @@ def test_a_decoder_that_drafts_nothing_rolls_nothing_back():
     events = Autoregressive(FakeLM(7, 0), frozenset()).generate([1, 2], GREEDY, 5)
     steps = [event for event in events if isinstance(event, Step)]
     assert [(step.target_rolled_back, step.draft_rolled_back) for step in steps] == [(0, 0)] * 5
+
+
+class Reader(ModelDrafter):
+    """Notes the hidden states that it is handed, with the tokens that they belong to."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.text, self.hidden, self.steps = [], [], []
+
+    def prefill(self, tokens, hidden=None):
+        self.text += tokens
+        self.hidden += [] if hidden is None else hidden.tolist()
+        super().prefill(tokens, hidden)
+
+    def observe(self, step, hidden=None):
+        self.steps.append(step)
+        self.hidden += [] if hidden is None else hidden.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 8),
+    ends=st.frozensets(st.integers(0, 6), max_size=1),
+    prompt=st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    params=st.sampled_from([GREEDY, SAMPLED]),
+)
+def test_a_drafter_observes_each_round_with_the_hidden_states_of_what_stands(
+    seed, k, ends, prompt, params
+):
+    """One for every token of the text but the newest, in order: each is what the next token was
+    predicted from.
+    """
+    target, draft = models(seed)
+    target.hidden = lambda token: [token, token**2]
+    drafter = Reader(draft, target.vocab_size, ends)
+    decoder = Speculative(target, drafter, partial(Fixed, k), ends)
+    events = list(decoder.generate(prompt, params, 20))
+    steps = [event for event in events if isinstance(event, Step)]
+    text = [*prompt, *tokens(events)]
+    assert drafter.steps == steps
+    assert drafter.hidden == [[token, token**2] for token in text[:-1]]
+
+
+def test_without_hidden_states_a_drafter_observes_the_rounds_alone():
+    target, draft = models()
+    drafter = Reader(draft, target.vocab_size, frozenset())
+    decoder = Speculative(target, drafter, partial(Fixed, 2), frozenset())
+    events = list(decoder.generate([1, 2], GREEDY, 9))
+    assert drafter.steps == [event for event in events if isinstance(event, Step)]
+    assert drafter.hidden == []
 
 
 def test_each_kind_of_event_comes_in_its_place():

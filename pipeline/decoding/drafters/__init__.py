@@ -1,0 +1,26 @@
+"""The drafters there are. Another one: a file beside these, and its entry in `DRAFTERS`."""
+
+from __future__ import annotations
+
+from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts
+from pipeline.decoding.drafters.hybrid import HYBRID
+from pipeline.decoding.drafters.lookup import LOOKUP
+from pipeline.decoding.drafters.model import MODEL
+from pipeline.errors import UserError
+
+__all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSpec", "Parts", "find_drafter"]
+
+# By name, in the order of menus.
+DRAFTERS: dict[str, DrafterSpec] = {spec.name: spec for spec in (MODEL, LOOKUP, HYBRID)}
+DEFAULT_DRAFTER = MODEL.name
+
+
+def find_drafter(name: str) -> DrafterSpec:
+    """The registry's entry of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in [*DRAFTERS]:  # a list: what a user gives may not be hashable
+        raise UserError("drafter", name, f"choose one of {', '.join(DRAFTERS)}")
+    return DRAFTERS[name]

@@ -1,0 +1,90 @@
+"""Copies from the text where that promises more than the draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import numpy as np
+
+from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Hidden, Parts, ShouldContinue
+from pipeline.decoding.drafters.lookup import PromptLookupDrafter
+from pipeline.decoding.drafters.model import ModelDrafter
+from pipeline.decoding.economics import AcceptanceRate, Costs, expected_tokens
+from pipeline.decoding.events import Step
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.decoding.verification import Draft
+
+_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # of both, before anything was tested; in tests
+
+
+class HybridDrafter:
+    """Looks the text up in each round; copies what it finds if that is expected to emit more tokens
+    for its cost, else the model drafts.
+
+    Copying costs nothing, a token of the model costs `costs.draft`, and how often either is
+    accepted is counted over the generation.
+
+    Args:
+        lookup: copies.
+        model: drafts where nothing is found, or nothing promising.
+        costs: of the pair.
+    """
+
+    def __init__(self, lookup: PromptLookupDrafter, model: ModelDrafter, costs: Costs) -> None:
+        self._lookup, self._model, self._costs = lookup, model, costs
+        self._rates: dict[Drafter, AcceptanceRate] = {
+            lookup: AcceptanceRate(),
+            model: AcceptanceRate(),
+        }
+        self._last: Drafter = model  # that made the newest draft
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._model.kv_bytes
+
+    def __len__(self) -> int:
+        return max(len(self._lookup), len(self._model))
+
+    def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
+        self._model.prefill(tokens)  # the lookup reads the whole text in the first round
+
+    def propose(
+        self,
+        tokens: Sequence[int],
+        max_tokens: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        should_continue: ShouldContinue | None = None,
+    ) -> Draft:
+        match = self._lookup.look_up(tokens, max_tokens)
+        if match.tokens and self._copy_pays(len(match.tokens), max_tokens):
+            self._last = self._lookup
+            return self._lookup.draft(match, should_continue)
+        self._last = self._model
+        return self._model.propose(tokens, max_tokens, params, rng, should_continue)
+
+    def observe(self, step: Step, hidden: Hidden | None = None) -> None:
+        self._rates[self._last].add(step.accepted, step.tested)
+
+    def rollback(self, length: int) -> None:
+        for drafter in (self._lookup, self._model):
+            drafter.rollback(min(len(drafter), length))
+
+    def _copy_pays(self, copied: int, drafted: int) -> bool:
+        """Whether copying so many tokens is worth at least as much as drafting so many."""
+        copying = self._expected(self._lookup, copied) / self._costs.of_pass(copied + 1)
+        return copying >= self._expected(self._model, drafted) / self._costs.of_round(drafted)
+
+    def _expected(self, drafter: Drafter, count: int) -> float:
+        acceptance = self._rates[drafter].estimate(_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT)
+        return expected_tokens(repeat(acceptance, count))[-1]
+
+
+def _build(parts: Parts) -> HybridDrafter:
+    lookup = PromptLookupDrafter(parts.end_ids)
+    model = ModelDrafter(parts.draft_model(), parts.vocab_size, parts.end_ids)
+    return HybridDrafter(lookup, model, parts.costs())
+
+
+HYBRID = DrafterSpec(name="hybrid", title="hybrid: whichever promises more", build=_build)

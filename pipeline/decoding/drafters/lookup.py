@@ -1,0 +1,112 @@
+"""Prompt lookup: copies from the text instead of running a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.decoding.drafters.drafter import DrafterSpec, Hidden, Parts, ShouldContinue
+from pipeline.decoding.events import Step
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.decoding.verification import Draft
+
+
+class Match(NamedTuple):
+    """What followed the end of the text where it stood before.
+
+    Attributes:
+        tokens: to copy; an end token is the last.
+        confidence: the share of the longest n-gram looked for that was found, 0 to 1.
+    """
+
+    tokens: tuple[int, ...] = ()
+    confidence: float = 0.0
+
+
+class PromptLookupDrafter:
+    """Copies what followed the last n-gram of the text when it stood there before (prompt lookup
+    decoding, Saxena 2023).
+
+    The longest n-gram that stands anywhere earlier decides, at its latest place. If there is none,
+    the draft is empty. The tokens are certain, so `Draft.probs` is None.
+
+    Args:
+        end_ids: tokens after which there is nothing to draft.
+        longest, shortest: tokens of an n-gram that is looked for.
+    """
+
+    kv_bytes = 0
+
+    def __init__(self, end_ids: frozenset[int], longest: int = 4, shortest: int = 2) -> None:
+        self._end_ids = end_ids
+        self._sizes = range(longest, shortest - 1, -1)
+        self._text: list[int] = []
+        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> index of what last followed it
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
+        self._read(tokens)
+
+    def propose(
+        self,
+        tokens: Sequence[int],
+        max_tokens: int,
+        params: SamplingParams,
+        rng: np.random.Generator,
+        should_continue: ShouldContinue | None = None,
+    ) -> Draft:
+        return self.draft(self.look_up(tokens, max_tokens), should_continue)
+
+    def look_up(self, tokens: Sequence[int], max_tokens: int) -> Match:
+        """At most `max_tokens` that may follow `tokens`."""
+        self._read(tokens[len(self._text) :])
+        for size in self._sizes:
+            start = self._after.get(tuple(self._text[-size:]))
+            if start is not None:
+                found = tuple(self._text[start : start + max_tokens])
+                ends = (i for i, token in enumerate(found, 1) if token in self._end_ids)
+                return Match(found[: next(ends, len(found))], size / self._sizes[0])
+        return Match()
+
+    def draft(self, match: Match, should_continue: ShouldContinue | None) -> Draft:
+        """As much of a match as `should_continue` asks for."""
+        if should_continue:
+            for count, token in enumerate(match.tokens, start=1):
+                if token in self._end_ids or not should_continue(match.confidence):
+                    return Draft(match.tokens[:count])
+        return Draft(match.tokens)
+
+    def observe(self, step: Step, hidden: Hidden | None = None) -> None:
+        pass
+
+    def rollback(self, length: int) -> None:
+        kept = self._text[:length]
+        if len(kept) < length:
+            raise ValueError(f"cannot roll {len(kept)} tokens back to {length}")
+        if length < len(self._text):
+            self._text, self._after = [], {}
+            self._read(kept)
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            for size in self._sizes:
+                if size <= len(self._text):
+                    self._after[tuple(self._text[-size:])] = len(self._text)
+            self._text.append(token)
+
+
+def _build(parts: Parts) -> PromptLookupDrafter:
+    return PromptLookupDrafter(parts.end_ids)
+
+
+LOOKUP = DrafterSpec(
+    name="lookup",
+    title="lookup: copies what the text said before",
+    build=_build,
+    draft_model=False,
+    cost=lambda costs: 0.0,
+)

@@ -1,0 +1,248 @@
+"""What speculation costs and what it gains: measured costs, acceptance, and the expected speedup.
+
+The expectation is that of Leviathan et al. 2023 (arXiv 2211.17192, sections 3.1 and 3.3), with
+verification at its measured price. Costs are counted in seconds or in steps, forward passes of one
+token by the target.
+
+Knows numbers; no tokens and no models. Plain floats: some of this runs in every round, and for so
+few numbers each call into NumPy takes longer than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, repeat
+from operator import mul
+
+_PRECISION = 1e-9  # of a break-even acceptance
+
+PRIOR_ACCEPTANCE = 0.6  # before anything was tested
+PRIOR_WEIGHT = 1.0  # tests that it counts for
+_DECAY = 0.97  # weight of older tests, with each new one
+_IDLE_DECAY = 0.995  # and with each step that does not draft, so that drafting is tried again
+_COST_DECAY = 0.9  # weight of the cost of drafting so far, with each new measurement
+_MAX_COST_CHANGE = 2.0  # how many times as much, or as little, one measurement may count for
+_CONFIDENCE_BINS = 10  # each with an acceptance rate of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of a pair, all in seconds or all in steps.
+
+    Attributes:
+        draft: of drafting one token.
+        verify: of the target's forward pass of 1, 2, … tokens; the first is an autoregressive step.
+            More tokens than that are taken to cost as much as the last.
+        switch: added when a forward pass has another number of tokens than the one before.
+    """
+
+    draft: float
+    verify: Sequence[float]
+    switch: float = 0.0
+
+    @property
+    def in_steps(self) -> Costs:
+        step = self.verify[0]
+        verify = tuple(seconds / step for seconds in self.verify)
+        return Costs(self.draft / step, verify, self.switch / step)
+
+    def of_pass(self, tokens: int) -> float:
+        """The target's forward pass of so many tokens."""
+        return self.verify[tokens - 1] if tokens <= len(self.verify) else self.verify[-1]
+
+    def of_round(self, drafted: int, pad_to: int = 0) -> float:
+        """A round that drafts so many tokens and verifies them in a forward pass of at least
+        `pad_to` tokens.
+        """
+        return drafted * self.draft + self.of_pass(drafted + 1 if drafted >= pad_to else pad_to)
+
+
+def expected_tokens(acceptance: Iterable[float]) -> list[float]:
+    """Tokens that a round is expected to emit if it drafts 0, 1, 2, … tokens.
+
+    Args:
+        acceptance: for each drafted token, the chance that it is accepted if those before it are.
+
+    Returns:
+        [1, 1 + a1, 1 + a1 a2 + a1, …]: one token more than are expected to be accepted.
+    """
+    return [*accumulate(accumulate(acceptance, mul, initial=1.0))]
+
+
+def best_length(
+    tokens: Sequence[float],
+    costs: Costs,
+    lengths: Iterable[int],
+    pad_to: int = 0,
+    min_rate: float = 0.0,
+) -> tuple[int, float]:
+    """The draft length with the most expected tokens for its cost, and that rate.
+
+    Args:
+        tokens: expected of a draft of 0, 1, 2, … tokens.
+        costs: of drafting and of verifying.
+        lengths: to choose from, in ascending order; of equals the first wins.
+        pad_to: tokens that the verifying forward pass is padded to.
+        min_rate: that a length must exceed. If none does, the answer is 0 and this rate.
+    """
+    best, best_rate = 0, min_rate
+    for length in lengths:
+        rate = tokens[length] / costs.of_round(length, pad_to)
+        if rate > best_rate:
+            best, best_rate = length, rate
+    return best, best_rate
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The expected speedup over autoregression, if every tested token is accepted equally often.
+
+    Attributes:
+        acceptance: a, the chance that a tested token is accepted.
+        costs: in steps.
+        length: K, tokens drafted in a round; 0 is autoregression.
+    """
+
+    acceptance: float
+    costs: Costs
+    length: int
+
+    @property
+    def draft(self) -> float:
+        """c, the cost of drafting one token, in steps."""
+        return self.costs.draft
+
+    @property
+    def verify(self) -> float:
+        """v, the cost of verifying K tokens beyond that of a step; below 0 if it is less."""
+        return self.costs.of_pass(self.length + 1) - 1
+
+    @property
+    def block_efficiency(self) -> float:
+        """Tokens that a round is expected to emit: (1 - a^(K+1)) / (1 - a)."""
+        return expected_tokens(repeat(self.acceptance, self.length))[-1]
+
+    @property
+    def cost(self) -> float:
+        """A round's, in steps: 1 + K c + v."""
+        return self.costs.of_round(self.length)
+
+    @property
+    def speedup(self) -> float:
+        return self.block_efficiency / self.cost
+
+    @property
+    def break_even(self) -> float | None:
+        """The acceptance above which drafting K tokens pays; None if it never does."""
+        low, high = 0.0, 1.0
+        if replace(self, acceptance=high).speedup < 1:
+            return None
+        while high - low > _PRECISION:  # the speedup grows with the acceptance
+            middle = (low + high) / 2
+            if replace(self, acceptance=middle).speedup < 1:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def best_length(self, lengths: Iterable[int]) -> int:
+        """Of `lengths`, the K with the highest speedup; the shortest of equals."""
+        ascending = sorted(lengths)
+        tokens = expected_tokens(repeat(self.acceptance, ascending[-1]))
+        return best_length(tokens, self.costs, ascending)[0]
+
+    def worst_part(self) -> str:
+        """Which of "acceptance", "draft" and "verify" would gain most if it were ideal."""
+        no_surcharge = tuple(min(cost, 1.0) for cost in self.costs.verify)
+        ideals = {
+            "acceptance": replace(self, acceptance=1.0),
+            "draft": replace(self, costs=replace(self.costs, draft=0.0)),
+            "verify": replace(self, costs=replace(self.costs, verify=no_surcharge)),
+        }
+        return max(ideals, key=lambda part: ideals[part].speedup)
+
+
+class AcceptanceRate:
+    """How often tested tokens were accepted, as a running estimate."""
+
+    def __init__(self) -> None:
+        self._accepted = self._tested = 0.0
+
+    def estimate(self, prior: float, weight: float = PRIOR_WEIGHT) -> float:
+        """The rate, where `prior` counts for `weight` tests."""
+        return (self._accepted + weight * prior) / (self._tested + weight)
+
+    def add(self, accepted: float, tested: float) -> None:
+        self._accepted += accepted
+        self._tested += tested
+
+    def decay(self, factor: float) -> None:
+        """Reduces the weight of all tests so far."""
+        self._accepted *= factor
+        self._tested *= factor
+
+
+class AcceptanceStats:
+    """How often a drafter's tokens are accepted, by their position in the draft and by the
+    confidence in them, and what its rounds cost.
+
+    One belongs to a pair and a drafter and outlives a generation, so that the next one starts from
+    what is known. Recent tests weigh more.
+
+    Args:
+        costs: as measured before anything was generated.
+
+    Attributes:
+        costs: in steps; drafting at its recent price.
+    """
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs.in_steps
+        self._positions = [AcceptanceRate() for _ in costs.verify[1:]]
+        self._confidences = [AcceptanceRate() for _ in range(_CONFIDENCE_BINS)]
+
+    def by_position(self) -> list[float]:
+        """The acceptance of each token of a draft, given that those before it are accepted. Where
+        nothing was tested yet it is that of the position before.
+        """
+        chances, chance = [], PRIOR_ACCEPTANCE
+        for rate in self._positions:
+            chance = rate.estimate(chance)
+            chances.append(chance)
+        return chances
+
+    def by_confidence(self, confidence: float) -> float:
+        """The acceptance of tokens with about this confidence, the drafter's own probability."""
+        index = _bin(confidence)
+        return self._confidences[index].estimate((index + 0.5) / _CONFIDENCE_BINS)
+
+    def update(self, accepted: int, drafted: int, confidences: Sequence[float]) -> None:
+        """Learns from one draft. An empty one, where a draft was wanted, counts as rejected."""
+        for position in range(min(accepted + 1, max(drafted, 1))):
+            _count(self._positions[position], position < accepted)
+        for position, confidence in enumerate(confidences[: min(accepted + 1, drafted)]):
+            _count(self._confidences[_bin(confidence)], position < accepted)
+
+    def update_draft_cost(self, draft_s: float, verify_s: float, pad_to: int) -> None:
+        """Learns what drafting one token costs, relative to the forward pass of `pad_to` tokens
+        that followed, at the speed the machine had then. A single measurement changes little.
+        """
+        known = self.costs.draft
+        draft = draft_s / (verify_s / self.costs.verify[pad_to - 1])
+        draft = min(max(draft, known / _MAX_COST_CHANGE), known * _MAX_COST_CHANGE)
+        self.costs = replace(self.costs, draft=known + (1 - _COST_DECAY) * (draft - known))
+
+    def decay(self) -> None:
+        """Learns from a step that tested nothing: what is known is a little older."""
+        for rate in self._positions:
+            rate.decay(_IDLE_DECAY)
+
+
+def _count(rate: AcceptanceRate, accepted: bool) -> None:
+    rate.decay(_DECAY)
+    rate.add(accepted, 1)
+
+
+def _bin(confidence: float) -> int:
+    return min(int(confidence * _CONFIDENCE_BINS), _CONFIDENCE_BINS - 1)

@@ -1,0 +1,116 @@
+"""The lanes of a request: where decoders, drafters and draft lengths are put together.
+
+Knows the protocols of decoding; where models come from is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
+from pipeline.decoding.drafters import DrafterSpec, Parts, find_drafter
+from pipeline.decoding.economics import AcceptanceStats, Costs
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event
+from pipeline.decoding.lm import CausalLM
+from pipeline.decoding.race import Mode
+from pipeline.decoding.sampling import SamplingParams
+
+NewSequence = Callable[[Sequence[int]], CausalLM]  # of the prompt that it will read
+
+
+def _no_draft_model(prompt: Sequence[int]) -> CausalLM:
+    raise ValueError("these lanes have no draft model")
+
+
+def _no_costs() -> Costs:
+    raise ValueError("the costs of these lanes are not measured")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Builds lanes: decoders at work, whose events are their iterators'.
+
+    Attributes:
+        target, draft: make a new sequence of either model. It may hold already what the prompt
+            begins with.
+        costs: measures the pair; called only for what needs them.
+        stats: by drafter, of all generations so far. The owner of the pair keeps them.
+        end_ids: tokens that end the text.
+        candidates: how many of the likeliest tokens a step names at each position.
+    """
+
+    target: NewSequence
+    draft: NewSequence = _no_draft_model
+    costs: Callable[[], Costs] = _no_costs
+    stats: dict[str, AcceptanceStats] = field(default_factory=dict)
+    end_ids: frozenset[int] = frozenset()
+    candidates: int = 0
+
+    def of(
+        self,
+        mode: Mode,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        max_new_tokens: int,
+        drafter: str,
+        draft_length: int | Literal["auto"],
+    ) -> dict[str, Iterator[Event]]:
+        """The lanes of a mode, by name; nothing is computed before they are iterated."""
+        lanes: dict[str, Iterator[Event]] = {}
+        if mode != SPECULATIVE:
+            lanes[AUTOREGRESSIVE] = self.autoregressive(prompt, params, max_new_tokens)
+        if mode != AUTOREGRESSIVE:
+            lanes[SPECULATIVE] = self.speculative(
+                prompt, params, max_new_tokens, drafter, draft_length
+            )
+        return lanes
+
+    def autoregressive(
+        self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
+    ) -> Iterator[Event]:
+        decoder = Autoregressive(self.target(prompt), self.end_ids, self.candidates)
+        return decoder.generate(prompt, params, max_new_tokens)
+
+    def speculative(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        max_new_tokens: int,
+        drafter: str,
+        draft_length: int | Literal["auto"],
+    ) -> Iterator[Event]:
+        """
+        Args:
+            prompt: at least one token.
+            params: shape both models' distributions.
+            max_new_tokens: the budget, the end token included.
+            drafter: the name of one in the registry.
+            draft_length: K, or "auto" for as many tokens as pay.
+
+        Raises:
+            UserError: there is no such drafter.
+        """
+        spec, target = find_drafter(drafter), self.target(prompt)
+        parts = Parts(target.vocab_size, self.end_ids, partial(self.draft, prompt), self.costs)
+        decoder = Speculative(
+            target,
+            spec.build(parts),
+            self._draft_length(spec, draft_length),
+            self.end_ids,
+            self.candidates,
+        )
+        return decoder.generate(prompt, params, max_new_tokens)
+
+    def _draft_length(
+        self, spec: DrafterSpec, draft_length: int | Literal["auto"]
+    ) -> Callable[[], DraftLength]:
+        if draft_length != "auto":
+            return partial(Fixed, draft_length)
+        if spec.name not in self.stats:
+            costs = self.costs()
+            self.stats[spec.name] = AcceptanceStats(replace(costs, draft=spec.cost(costs)))
+        return partial(Auto, self.stats[spec.name])

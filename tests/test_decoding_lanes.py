@@ -1,0 +1,127 @@
+"""The lanes of a request, from fakes of its parts: no model, no OpenVINO."""
+
+import pytest
+
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
+from pipeline.decoding.economics import Costs
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Finish, FinishReason, Step
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.errors import UserError
+from tests.fakes import FakeLM
+
+PROMPT, GREEDY, BUDGET = [1, 2, 3], SamplingParams(), 24
+
+
+class Parts:
+    """Makes fakes, and counts what it was asked for."""
+
+    def __init__(self):
+        self.made: list[tuple[str, tuple[int, ...]]] = []
+        self.measured = 0
+
+    def target(self, prompt):
+        self.made.append(("target", tuple(prompt)))
+        return FakeLM(9, 0)
+
+    def draft(self, prompt):
+        self.made.append(("draft", tuple(prompt)))
+        return FakeLM(9, 1, like=FakeLM(9, 0), likeness=0.8)
+
+    def costs(self):
+        self.measured += 1
+        return Costs(0.1, (1.0,) * 9)
+
+    def lanes(self, **settings):
+        return Lanes(target=self.target, draft=self.draft, costs=self.costs, **settings)
+
+
+def tokens(events):
+    return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [
+        ("race", [AUTOREGRESSIVE, SPECULATIVE]),
+        ("sequential", [AUTOREGRESSIVE, SPECULATIVE]),
+        ("autoregressive", [AUTOREGRESSIVE]),
+        ("speculative", [SPECULATIVE]),
+    ],
+)
+def test_a_mode_has_its_lanes_in_their_order(mode, names):
+    lanes = Parts().lanes().of(mode, PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4)
+    assert list(lanes) == names
+
+
+@pytest.mark.parametrize("draft_length", [1, 4, 8, "auto"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_every_drafter_at_every_length_writes_the_autoregressive_text(drafter, draft_length):
+    lanes = Parts().lanes()
+    slow = tokens(lanes.autoregressive(PROMPT, GREEDY, BUDGET))
+    assert len(slow) == BUDGET
+    assert tokens(lanes.speculative(PROMPT, GREEDY, BUDGET, drafter, draft_length)) == slow
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_lane_asks_only_for_what_its_drafter_needs(drafter):
+    parts = Parts()
+    list(parts.lanes().speculative(PROMPT, GREEDY, BUDGET, drafter, 4))
+    models = ["target", "draft"] if DRAFTERS[drafter].draft_model else ["target"]
+    assert parts.made == [(model, tuple(PROMPT)) for model in models]
+
+
+def test_an_autoregressive_lane_needs_a_target_alone():
+    parts = Parts()
+    assert len(tokens(Lanes(target=parts.target).autoregressive(PROMPT, GREEDY, 5))) == 5
+    with pytest.raises(ValueError, match="no draft model"):
+        Lanes(target=parts.target).speculative(PROMPT, GREEDY, 5, DEFAULT_DRAFTER, 4)
+    with pytest.raises(ValueError, match="not measured"):
+        Lanes(target=parts.target, draft=parts.draft).speculative(
+            PROMPT, GREEDY, 5, DEFAULT_DRAFTER, "auto"
+        )
+
+
+def test_a_pair_is_measured_once_and_only_for_a_length_that_chooses_itself():
+    parts = Parts()
+    lanes = parts.lanes()
+    list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4))
+    assert parts.measured == 0
+    for _ in range(2):
+        list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
+    assert parts.measured == 1
+    assert list(lanes.stats) == [DEFAULT_DRAFTER]
+
+
+def test_what_is_learned_of_a_drafter_is_its_own_and_outlives_a_generation():
+    parts, kept = Parts(), {}
+    for drafter in DRAFTERS:
+        list(parts.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, drafter, "auto"))
+    assert list(kept) == list(DRAFTERS)
+    assert kept["lookup"].costs.draft == 0
+    before = dict(kept)
+    list(parts.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
+    assert kept == before
+
+
+def test_the_end_tokens_end_each_lane():
+    parts = Parts()
+    end = tokens(parts.lanes().autoregressive(PROMPT, GREEDY, BUDGET))[5]
+    lanes = parts.lanes(end_ids=frozenset({end}))
+    for lane in lanes.of("race", PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4).values():
+        events = list(lane)
+        assert events[-1] == Finish(FinishReason.STOP)
+        assert tokens(events)[-1] == end
+
+
+def test_candidates_are_named_where_they_are_asked_for():
+    for count in (0, 3):
+        lanes = Parts().lanes(candidates=count)
+        for lane in lanes.of("race", PROMPT, GREEDY, 6, DEFAULT_DRAFTER, 2).values():
+            tops = [top for event in lane if isinstance(event, Step) for top in event.target_top]
+            assert bool(tops) == bool(count)
+
+
+def test_a_drafter_that_is_not_registered_is_refused():
+    with pytest.raises(UserError, match="drafter"):
+        Parts().lanes().speculative(PROMPT, GREEDY, BUDGET, "nobody", 4)
