@@ -95,7 +95,7 @@ def main() -> int:
     print(f"{refused} prompts do not fit the context of {dolly.context_length}.")
     save(
         "lossless",
-        pair=dolly.describe(options.kv_cache),
+        pair=dolly.describe(dolly.models(options.kv_cache)),
         lossless=not options.lossy,
         **settings,
         compared=compared,

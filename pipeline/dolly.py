@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
+from pipeline.decoding.drafters import find_drafter
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.race import Mode, schedule_of
 from pipeline.environment import environment, memory_bytes
@@ -31,6 +32,10 @@ from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.recorder import LaneRecorder
 
 _CANDIDATES = 5  # of each model at each place, in a trace
+
+
+# A cache policy, the precision of its caches, and the layers whose hidden states are returned.
+_Compilation = tuple[str, KVPrecision | None, tuple[int, ...]]
 
 
 class Dolly:
@@ -74,36 +79,53 @@ class Dolly:
         self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
         self._lossless, self._threads, self._device = lossless, threads, device
         self._loading = threading.Lock()
-        self._compiled: dict[tuple[str, KVPrecision | None], CompiledPair] = {}
+        self._compiled: dict[_Compilation, CompiledPair] = {}
         models = self.models()  # described here: others may take their place
         self.context_length = min(models.target.context_length, models.draft.context_length)
-        self.about = self.describe()
+        self.about = self.describe(models)
 
     def models(
-        self, kv_cache: str = DEFAULT, kv_precision: KVPrecision | None = None
+        self,
+        kv_cache: str = DEFAULT,
+        kv_precision: KVPrecision | None = None,
+        hidden_layers: tuple[int, ...] = (),
     ) -> CompiledPair:
-        """Target and draft for one cache policy, compiled and warmed up when first asked for.
+        """Target and draft for one cache policy, compiled and warmed up when first asked for. The
+        target returns the hidden states of `hidden_layers`.
 
         Where a model or the device cannot have this policy, both get the fallback, with a note.
         """
+        wanted = kv_cache, kv_precision, hidden_layers
         with self._loading:
-            if (kv_cache, kv_precision) not in self._compiled:
+            if wanted not in self._compiled:
                 while self._compiled and self._crowded():
                     del self._compiled[next(iter(self._compiled))]
                 try:
-                    compiled = self._compile(kv_cache, kv_precision)
+                    compiled = self._compile(*wanted)
                 except UnsupportedPolicyError as reason:
                     note = f"no {kv_cache} cache here ({reason}): the {FALLBACK} one is used"
-                    compiled = self._compile(FALLBACK, kv_precision, note)
-                self._compiled[kv_cache, kv_precision] = compiled
-            return self._compiled[kv_cache, kv_precision]
+                    compiled = self._compile(FALLBACK, kv_precision, hidden_layers, note)
+                self._compiled[wanted] = compiled
+            return self._compiled[wanted]
 
     def _compile(
-        self, kv_cache: str, kv_precision: KVPrecision | None, note: str = ""
+        self,
+        kv_cache: str,
+        kv_precision: KVPrecision | None,
+        hidden_layers: tuple[int, ...],
+        note: str = "",
     ) -> CompiledPair:
         target, draft = (
-            OVModel(folder, kv_cache, kv_precision, self._lossless, self._threads, self._device)
-            for folder in self._folders
+            OVModel(
+                folder,
+                kv_cache,
+                kv_precision,
+                self._lossless,
+                self._threads,
+                self._device,
+                hidden_layers=layers,
+            )
+            for folder, layers in zip(self._folders, (hidden_layers, ()), strict=True)
         )
         if draft.vocab_size < self.tokenizer.size:
             remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
@@ -117,11 +139,8 @@ class Dolly:
         """Whether models for one more policy might not fit into memory."""
         return (len(self._compiled) + 1) * self._needed > memory_bytes() // 3
 
-    def describe(
-        self, kv_cache: str = DEFAULT, kv_precision: KVPrecision | None = None
-    ) -> dict[str, Any]:
+    def describe(self, models: CompiledPair) -> dict[str, Any]:
         """The trace's `pair`."""
-        models = self.models(kv_cache, kv_precision)
         target, draft = (
             {
                 "id": name,
@@ -180,13 +199,14 @@ class Dolly:
         return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
 
     def _models(self, request: Request) -> CompiledPair:
-        return self.models(request.kv_cache, request.kv_precision)
+        hidden_layers = find_drafter(request.drafter).hidden_layers
+        return self.models(request.kv_cache, request.kv_precision, hidden_layers)
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
-            "pair": self.describe(request.kv_cache, request.kv_precision),
+            "pair": self.describe(self._models(request)),
             "request": asdict(request),
             "prompt_tokens": tuple(prompt),
         }

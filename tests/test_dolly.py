@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.drafters import DRAFTERS, DrafterSpec
 from pipeline.decoding.drafters.model import ModelDrafter
 from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
@@ -135,6 +136,33 @@ def next_probs(target, sequence):
     target.forward(sequence[:-1], logits_to_keep=0)
     logits = target.forward(sequence[-1:], logits_to_keep=1).logits
     return probabilities(logits, SamplingParams(1.5, top_k=6))[0]
+
+
+def test_a_drafter_that_reads_hidden_states_is_an_entry_of_the_registry(monkeypatch):
+    """Its layers are compiled into the target, and it is handed their states after each round."""
+    read: list[tuple[int, ...]] = []
+
+    class Reader(ModelDrafter):
+        def prefill(self, tokens, hidden=None):
+            read.append(hidden.shape)
+            super().prefill(tokens, hidden)
+
+        def observe(self, step, hidden=None):
+            read.append(hidden.shape)
+
+    def build(parts):
+        return Reader(parts.draft_model(), parts.vocab_size, parts.end_ids)
+
+    spec = DrafterSpec(name="reader", title="a reader", build=build, hidden_layers=(0, 2))
+    monkeypatch.setitem(DRAFTERS, spec.name, spec)
+    wanted = {"instruction": "Why is the sky blue?", "max_new_tokens": 16}
+    trace = answer(drafter=spec.name, **wanted)
+    assert trace.identical
+    assert trace.speculative.text == answer(**wanted).speculative.text
+    width = dolly().models(hidden_layers=spec.hidden_layers).target.hidden_width
+    assert width > 0
+    rounds = [len(tokens) for tokens in trace.speculative.emitted]
+    assert read == [(count, width) for count in (len(trace.prompt_tokens) - 1, *rounds)]
 
 
 def test_a_trace_of_the_pair_is_read_as_it_was_written():

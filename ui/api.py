@@ -5,13 +5,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import gradio as gr
 
+from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
 from pipeline.request import Request
 from pipeline.run import Run, Update
+from pipeline.runtime.kv_cache.registry import POLICIES
 from ui.errors import logged_line
 from ui.run.activity import PERIOD
 from ui.run.loader import Loader
@@ -82,13 +84,18 @@ def _start(dolly: "Dolly", values: Sequence[Any]) -> "Run":
 
 
 def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Tells Gradio what `*values` are: a request's fields, and a mode."""
+    """Describes `*values` to Gradio: a request's fields, with the names to choose from, and a
+    mode.
+    """
     returned = inspect.signature(function).return_annotation
     mode = inspect.Parameter("mode", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="race")
     parameters = [*inspect.signature(Request).parameters.values(), mode]
     signature = inspect.Signature(parameters, return_annotation=returned)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__annotations__ = {**get_type_hints(Request), "mode": Mode, "return": returned}
+    kinds = {**get_type_hints(Request), "mode": Mode, "return": returned}
+    for field, names in (("drafter", [*DRAFTERS]), ("kv_cache", [*POLICIES])):
+        kinds[field] = Literal.__getitem__(tuple(names))
+    function.__annotations__ = kinds
     return function
 
 
