@@ -65,7 +65,7 @@ def test_a_race_is_set_run_and_read_by_keyboard_alone(browser, url):
         tab_to(page, "Draft length K")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
-        tab_to(page, "Draw a seed")
+        tab_to(page, "Random seed")
         page.keyboard.press("Enter")
         tab_to(page, "KV precision")
         tab_to(page, "Copy link")

@@ -151,7 +151,7 @@ def test_the_dice_draws_a_seed(page):
     drawn = set()
     for _ in range(3):
         before = seed.input_value()
-        page.get_by_role("button", name="Draw a seed").click()
+        page.get_by_role("button", name="Random seed").click()
         page.wait_for_function(
             "before => document.querySelector('#seed input').value !== before", arg=before
         )

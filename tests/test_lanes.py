@@ -249,7 +249,7 @@ def test_buttons_and_keys_step_and_space_plays(page):
     wait_for_end(page, "stop")
     page.get_by_role("button", name="To the start").click()
     assert moment(page) == 0
-    page.get_by_role("button", name="A step forward").click()
+    page.get_by_role("button", name="Step forward").click()
     first = moment(page)
     page.get_by_test_id("scrubber").focus()
     page.keyboard.press("ArrowRight")
@@ -294,7 +294,7 @@ def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dol
     drafted = json.dumps(PLAIN[step.drafted[step.accepted]])
     assert drafted in card.locator("li.drafted").first.inner_text()
     told = card.inner_text()
-    assert "number drawn" in told or step.accept_prob[step.accepted] == 0
+    assert "random number" in told or step.accept_prob[step.accepted] == 0
 
     page.locator("[data-testid=pane-autoregressive] .tok").first.hover()
     assert card.inner_text() == told  # pinned
@@ -302,7 +302,7 @@ def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dol
     assert not card.is_visible()
     page.mouse.move(0, 0)
     page.locator("[data-testid=pane-autoregressive] .tok").first.hover()
-    assert "one run, one token" in card.inner_text()
+    assert "one token" in card.inner_text()
     assert len(_rankings(card)) == 1
     page.mouse.move(0, 0)
     assert not card.is_visible()
@@ -322,8 +322,8 @@ def test_greedy_says_whose_probabilities_the_card_shows(page):
     wait_for_end(page, "stop")
     page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.click()
     told = page.locator(".token-card").inner_text()
-    assert "The models’ own probabilities" in told
-    assert "drawn →" not in told
+    assert "Each model’s own probabilities" in told
+    assert "random number" not in told
 
 
 def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):

@@ -228,8 +228,8 @@ def test_greedy_invents_no_number(page):
     wait_for_end(page)
     page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.hover()
     told = page.locator(".token-card").inner_text()
-    assert "they agree" in told
-    assert "number drawn" not in told
+    assert "first choice of both models" in told
+    assert "random number" not in told
 
 
 @pytest.mark.parametrize("stop", ["button", "Escape"])

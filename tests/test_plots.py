@@ -117,7 +117,7 @@ def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
     assert 8.4 < high < 60
     (arrows,) = [d for d in plot.data if d["name"] == "cut off"]
     assert arrows["x"] == [4]
-    assert "run 4 (502 ms)" in plot.note
+    assert "longer steps: 4 (502 ms)" in plot.note
     even = timed(
         {"speculative": lambda step: {"draft_s": 0.002, "verify_s": 0.006, "other_s": 0.0}}
     )
@@ -140,7 +140,7 @@ def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_sa
     before = parse_trace(json.dumps(old(trace)))
     plot = figures(before)["caches"]
     assert not bars(plot)
-    assert "older" in plot.note
+    assert "does not record" in plot.note
     assert plot.table().rows[0][4] == ""
     assert {row["rolled"] for row in picture(before)["models"]["target"]} == {None}
 
@@ -164,7 +164,7 @@ def test_what_blocks_save_is_a_committed_measurement_that_says_where():
         assert float(less) == pytest.approx(float(trimmed) - float(blocks), abs=0.011)
     assert "Measured on" in told["where"]
     assert "benchmarks.rounds" in told["where"]
-    assert "Theirs" in paper()["where"]
+    assert "Paper: Dolly v2 12B" in paper()["where"]
 
 
 def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
@@ -175,7 +175,7 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
     at = [
         step
         for step in lane.steps
-        if f"target run {step.index + 1}, draft position {step.accepted + 1}"
+        if f"step {step.index + 1}, position {step.accepted + 1} of the draft"
         == told["fields"]["where"]
     ]
     (step,) = at
@@ -287,7 +287,7 @@ def test_the_blocks_step_with_the_slider(after):
         assert filled.count() == step.target_kv_len
         words = page.locator(".models section h3").first.inner_text()
         assert f"{step.target_kv_len} tokens" in words
-    assert page.get_by_text("What blocks save against trimming").is_visible()
+    assert page.get_by_text("What a rollback takes").is_visible()
 
 
 def test_the_blocks_follow_the_scrubber(after):
@@ -343,7 +343,7 @@ def test_kept_steps_are_numbers_and_text_that_no_spreadsheet_runs(browser, url, 
         assert float(row["Verify ms"]) == pytest.approx(1000 * step.verify_s, abs=0.01)
         made = "".join(token.text for token in lane.tokens if token.step == step.index)
         risky = made.lstrip()[0] in "=+-@"
-        assert row["Made text"] == ("'" + made if risky else made)
+        assert row["Emitted text"] == ("'" + made if risky else made)
         guarded += risky
     assert guarded
 

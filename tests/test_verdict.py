@@ -41,8 +41,8 @@ def test_the_figures_are_the_trace_s_own():
     assert told["rates"] == f"100 → {fast.tokens_per_second:.0f}"
     assert told["acceptance"] == f"{100 * fast.acceptance_rate:.0f} %"
     assert f"({fast.accepted} of {fast.tested})" in told["counts"]
-    assert f"{100 * fast.drafted_yield:.0f} % of all that was drafted" in told["counts"]
-    assert told["per_run"] == f"{fast.block_efficiency:.1f}"
+    assert f"{100 * fast.drafted_yield:.0f} % of all drafts" in told["counts"]
+    assert told["per_step"] == f"{fast.block_efficiency:.1f}"
     first = [1000 * lane.tokens[0].time_s for lane in trace.lanes.values()]
     assert told["first"] == " → ".join(f"{ms:.0f}" for ms in first)
     assert told["same"] == "Identical output."
@@ -52,32 +52,32 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
     trace = timed(0.002, 0.011)
     model = measured(trace)
     why = verdict(trace)["why"]
-    assert f"Break-even acceptance here is {100 * model.break_even:.0f} % at K = 4" in why
+    assert f"K = 4 tokens pays from an acceptance of {100 * model.break_even:.0f} %" in why
     assert f"the best draft length is {model.best_length(range(9))}" in why
     assert "a = " in why
-    assert "c = 0.20, v = 0.10" in why
-    assert "lost" not in why
+    assert "draft cost c = 0.20, verification cost v = 0.10" in why
+    assert "Main reason" not in why
 
 
 @pytest.mark.parametrize(
     ("draft_s", "verify_s", "reason"),
     [
-        (0.100, 0.010, "the draft is too slow"),
-        (0.001, 0.100, "verification is too dear"),
-        (0.003, 0.014, "the draft is too often wrong"),
+        (0.100, 0.010, "drafting is too slow"),
+        (0.001, 0.100, "verification is too expensive"),
+        (0.003, 0.014, "too few drafts are accepted"),
     ],
 )
 def test_a_loss_is_said_plainly_and_blamed_on_what_would_gain_most(draft_s, verify_s, reason):
     told = verdict(timed(draft_s, verify_s))
     assert told["state"] == "loss"
-    assert "speculation loses here" in told["headline"]
-    assert told["why"].startswith(f"It lost mostly because {reason}")
+    assert "speculation is slower" in told["headline"]
+    assert told["why"].startswith(f"Main reason: {reason}")
 
 
 def test_where_no_acceptance_would_pay_it_says_so():
     why = verdict(timed(0.020, 0.030))["why"]
-    assert "No acceptance would pay here" in why
-    assert "the best draft length is 0, to draft nothing" in why
+    assert "does not pay at any acceptance" in why
+    assert "the best draft length is 0, no drafting" in why
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
@@ -86,9 +86,9 @@ def test_one_lane_alone_has_a_verdict_that_says_what_it_cannot_say(name):
     told = verdict(trace)
     rate = f"{trace.lanes[name].tokens_per_second:.0f} tok/s"
     assert told["headline"] == rate
-    assert "nothing to compare it with" in told["headline_label"]
+    assert "nothing to compare" in told["headline_label"]
     assert told["mark"] == "alone"
-    assert "take both lanes" in told["why"]
+    assert "need both methods" in told["why"]
     assert (told["acceptance"] == "–") == (name == "autoregressive")
     assert summary(trace) == rate
 
@@ -111,7 +111,7 @@ def test_a_race_that_ended_before_there_was_anything_to_compare_claims_nothing()
     told = verdict(replace(begun, lanes=lanes))
     assert (told["headline"], told["mark"]) == ("Not compared", "alone")
     assert "so far" not in told["headline_label"]
-    assert "before its first target run" in told["why"]
+    assert "before its first step" in told["why"]
 
 
 def test_drafts_that_were_tested_are_not_said_to_be_missing_because_the_other_lane_is():
@@ -122,14 +122,14 @@ def test_drafts_that_were_tested_are_not_said_to_be_missing_because_the_other_la
     )
     told = verdict(replace(trace, lanes={**trace.lanes, "autoregressive": slow}))
     assert "No draft was tested" not in told["why"]
-    assert "before its first target run" in told["why"]
+    assert "before its first step" in told["why"]
 
 
 def test_a_verdict_of_elsewhere_says_where():
     trace = timed(0.001, 0.011)
     assert verdict(trace, "Recorded")["headline_label"] == "per decoded token · Recorded"
     one = verdict(alone(trace, "speculative"), "Loaded")["headline_label"]
-    assert one == "speculative alone: nothing to compare it with · Loaded"
+    assert one == "speculative decoding alone, with nothing to compare · Loaded"
 
 
 def test_a_stopped_run_is_told_as_far_as_it_came():
@@ -139,7 +139,7 @@ def test_a_stopped_run_is_told_as_far_as_it_came():
     assert summary(stopped) == "Stopped"
     told = verdict(stopped)
     assert "so far" in told["headline_label"]
-    assert "Break-even" in told["why"]
+    assert "Drafting K" in told["why"]
 
 
 def test_drafting_nothing_is_not_blamed_on_anybody():

@@ -46,17 +46,17 @@ def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
         begun(first)
         started = len(dolly.started)
         run(second, "The second asks", begins=False)
-        second.get_by_text("number 1 of 1 in line").wait_for()
+        second.get_by_text("number 1 of 1 in the queue").wait_for()
         assert len(dolly.started) == started
         assert second.locator(".panes[data-source=live]").count() == 0
-        assert "The first" not in second.content()
+        assert "The first asks" not in second.content()
         dolly.pause = 0.0
         wait_for_end(first)
         wait_for_end(second)
         requests = [run.trace().request["instruction"] for run in dolly.started[-2:]]
         assert requests == ["The first asks", "The second asks"]
         assert not second.get_by_test_id("place").is_visible()
-        assert "The second" not in first.content()
+        assert "The second asks" not in first.content()
 
 
 def test_a_closed_tab_stops_its_run_within_a_step_and_two_seconds(browser, url, dolly):
@@ -103,7 +103,7 @@ def test_a_waiting_visitor_who_stops_never_runs(browser, url, dolly):
         begun(first)
         started = len(dolly.started)
         run(second, begins=False)
-        second.get_by_text("number 1 of 1 in line").wait_for()
+        second.get_by_text("number 1 of 1 in the queue").wait_for()
         second.get_by_test_id("stop").click()
         second.get_by_test_id("place").wait_for(state="hidden")
         dolly.pause = 0.0
@@ -137,7 +137,7 @@ def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
         begun(page)
         turn.close(2)
         page.locator(CANCELLED).wait_for()
-        page.get_by_test_id("notice").filter(has_text="server: it is being stopped").wait_for()
+        page.get_by_test_id("notice").filter(has_text="server: shutting down").wait_for()
         assert count(page, "autoregressive") > 3
 
 

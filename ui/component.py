@@ -1,7 +1,7 @@
 """Components whose markup is constant and whose text a script fills in.
 
-Gradio evaluates what it puts into a template, so nothing is put there: a value is JSON that the
-component's script reads and shows by `textContent`. Text from users and models is never markup.
+Gradio evaluates the values that it puts into a template, so there are none: a value is JSON, which
+the component's script shows by `textContent`. Text from users and models is never markup.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import gradio as gr
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
-# Of an event that shows no progress. Gradio keeps the progress of every output that an event of the
-# page once had, and updates each of them whenever any event tells of its own, so there are none.
+# For an event that shows no progress. Gradio keeps the progress of each output of such an event,
+# and updates all of them whenever any event reports its own, so there are none.
 QUIET: dict[str, Any] = {
     "show_progress": "hidden",
     "show_progress_on": [],
@@ -69,10 +69,10 @@ def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: A
 
 
 def encode(value: object) -> str:
-    """JSON without a `<`, so that it is no markup wherever it ends up."""
+    """JSON without a `<`, so that it is never markup, wherever it is put."""
     return json.dumps(value).replace("<", "\\u003c")
 
 
 def fields(**values: object) -> str:
-    """The value of a component that `fields.js` fills. `state` styles the whole."""
+    """The value of a component that `fields.js` fills. `state` is for its style."""
     return encode(values)

@@ -1,4 +1,4 @@
-"""The form: what a visitor asks, and how it is to be answered."""
+"""The form: the request, and the pair that answers it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from ui.component import QUIET, encode
 from ui.run.loader import Loader
 
 _MODES = [
-    ("race: both at once", "race"),
-    ("one after the other", "sequential"),
-    ("autoregressive only", "autoregressive"),
-    ("speculative only", "speculative"),
+    ("Race: both at once", "race"),
+    ("One after the other", "sequential"),
+    ("Autoregressive only", "autoregressive"),
+    ("Speculative only", "speculative"),
 ]
 _RUN = {"race": "Run both", "sequential": "Run both"}  # else "Run"
-_KV_PRECISIONS = [("what is lossless", ""), *get_args(KVPrecision)]
+_KV_PRECISIONS = [("Lossless default", ""), *get_args(KVPrecision)]
 _TEMPERATURES = (0, 2)
 _TOP_PS = (0.01, 1)
 
 
 class Controls:
-    """Draws the form where it is made.
-
-    `inputs` are `mode`, a lone word, and then the fields of `Request` in their order.
+    """Adds the form to the page being built.
 
     Args:
-        loader: of the pair that is asked.
+        loader: of the pair that is served.
         max_new_tokens: the most that this page allows.
+
+    Attributes:
+        inputs: components that hold `mode`, and then the fields of `Request` in their order.
     """
 
     def __init__(self, loader: Loader, max_new_tokens: int) -> None:
@@ -100,8 +101,8 @@ class Controls:
         )
 
     def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
-        """The whole form: what one example sets, the next one sets back. Somebody may have loaded
-        another pair since the example was drawn; it still asks what it says.
+        """The values of the whole form: what one example sets, the next one resets. Another pair
+        may be served since the button was drawn; it still asks what its label says.
         """
         pairs = (*loader.pairs.values(), loader.pair)
         example = {example.label: example for pair in pairs for example in pair.examples}[label]
@@ -112,12 +113,12 @@ class Controls:
 
     @property
     def of_pair(self) -> list[Any]:
-        """What changes when another pair is loaded."""
+        """The components that change with the pair."""
         return [self._settings, self.pair, *self._examples]
 
     def about(self, loader: Loader) -> dict[Any, Any]:
-        """The updates that show the pair at work, and what is ready by now. Where there is none,
-        the settings open at the pair that is offered instead.
+        """The updates that show the pair that is served, and which pairs are ready. Where none is
+        served, the settings open at the pair that is offered.
         """
         examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
         pair = loader.offer
@@ -136,7 +137,7 @@ class Controls:
             UserError: a value is outside its range.
         """
         instruction, context, *settings = values
-        named = dict(zip(_names()[2:], map(_meant, settings), strict=True))
+        named = dict(zip(_names()[2:], map(_typed, settings), strict=True))
         request = Request(instruction or "", context or "", **named)
         _, most = self.limits["max_new_tokens"]
         if request.max_new_tokens > most:
@@ -149,8 +150,8 @@ def _names() -> list[str]:
     return [field.name for field in fields(Request)]
 
 
-def _meant(value: Any) -> Any:
-    """Sliders give 4.0 where they mean 4, and menus an empty word where they mean None."""
+def _typed(value: Any) -> Any:
+    """A slider's 4.0 is 4, and a menu's empty text is None."""
     if value == "":
         return None
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -163,7 +164,7 @@ def _example(pair: Pair, place: int) -> gr.Button:
 
 
 def _pairs(loader: Loader) -> list[tuple[str, str]]:
-    """Those that can be chosen, with what is known of each."""
+    """The pairs that can be chosen, with the state of each."""
     states = {name: state(pair, loader.choice.store) for name, pair in loader.pairs.items()}
     if loader.failure:
         states[loader.pair.name] = "could not be loaded"
@@ -195,7 +196,7 @@ def _settings(
             min_width=150,
         )
         draft_length = gr.Dropdown(
-            [("auto: what pays", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
+            [("Auto: the fastest, as measured", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
             value=default["draft_length"],
             label="Draft length K",
             min_width=150,
@@ -219,18 +220,18 @@ def _settings(
             min_width=200,
         )
         top_k = gr.Number(
-            default["top_k"], label="Top-k", info="0 keeps all", precision=0, min_width=110
+            default["top_k"], label="Top-k", info="0 keeps every token", precision=0, min_width=110
         )
         with gr.Row(elem_id="seed"):
             seed = gr.Number(
-                default["seed"], label="Seed", info="when sampling", precision=0, min_width=110
+                default["seed"], label="Seed", info="Used when sampling", precision=0, min_width=110
             )
-            dice = gr.Button("Draw a seed", elem_id="dice", min_width=0)
+            dice = gr.Button("Random seed", elem_id="dice", min_width=0)
     with gr.Row():
         tokens = gr.Number(
             min(default["max_new_tokens"], max_new_tokens),
             label="New tokens",
-            info=f"at most {max_new_tokens}",
+            info=f"At most {max_new_tokens}",
             precision=0,
             min_width=110,
         )

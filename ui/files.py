@@ -1,4 +1,4 @@
-"""What a visitor can download of a run."""
+"""The files of a run, to download."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ui.tabs.steps import steps_table
 
 
 class Files:
-    """The trace as JSON and its steps as CSV. Gradio serves copies, and cleans those up itself."""
+    """The trace as JSON, and its steps as CSV. Gradio serves copies, and removes those itself."""
 
     def __init__(self, trace: Trace) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="dolly-")
         when = trace.created[:19].replace(":", "")
         self.trace = self._write(f"dolly-trace-{when}.json", trace.to_json())
-        # With a mark, or spreadsheets take it for another encoding.
+        # The byte-order mark makes spreadsheets read it as UTF-8.
         self.steps = self._write(f"dolly-steps-{when}.csv", "\ufeff" + steps_table(trace).csv())
 
     @property

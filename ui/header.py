@@ -1,4 +1,4 @@
-"""The line at the top that says what is loaded and what is going on."""
+"""The line at the top: what is loaded, and what goes on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from ui.run.loader import Loader
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
-_DEFAULT = Request("any").draft_length  # what a visitor gets who sets nothing
+_DEFAULT = Request("any").draft_length
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is going on: a state to style it by, a line to read, the K in use, and whose run it is,
-    if it is one: by then another pair may be served.
+    """What goes on.
+
+    Attributes:
+        state: for its style: ready, loading, running, opened or error.
+        line: to read.
+        dolly: the pair of a run; the pair that is served may be another by its end.
     """
 
     state: str

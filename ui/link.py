@@ -1,4 +1,4 @@
-"""A link that fills the form, read. `page.js` writes it; opening one never runs anything."""
+"""Reads a link that fills the form. `page.js` writes it; opening one never starts a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
 from pipeline.request import Request
 
-DEFAULTS: dict[str, Any] = {  # of the form, which says None by an empty word
+DEFAULTS: dict[str, Any] = {  # of the form, where an empty text is None
     "instruction": "",
     **{field.name: "" if field.default is None else field.default for field in fields(Request)[1:]},
     "mode": get_args(Mode)[0],
@@ -21,11 +21,11 @@ DEFAULTS: dict[str, Any] = {  # of the form, which says None by an empty word
 def read(
     query: Mapping[str, str], limits: Mapping[str, tuple[float, float]]
 ) -> tuple[dict[str, Any], str]:
-    """What a link asks for, by the names of `DEFAULTS`, and one line on what it may not have.
+    """The values that a link sets, by the names of `DEFAULTS`, and one line on those refused.
 
     Args:
-        query: of the link. Names that are not ours are passed over: hosts add their own.
-        limits: the page's own, least and most, where it allows less than a request does.
+        query: of the link. Unknown names are ignored: hosts add their own.
+        limits: the page's own (minimum, maximum), where it allows less than a request does.
     """
     given = {name: _typed(name, query[name]) for name in DEFAULTS if name in query}
     ranges = dict.fromkeys(DEFAULTS, (-inf, inf)) | dict(limits)
@@ -33,12 +33,12 @@ def read(
     refused = [f"{name}={query[name]}" for name in given.keys() - asked.keys()]
     if not refused:
         return asked, ""
-    remedy = "not possible here, so the form keeps its own"
+    remedy = "not allowed here; the form keeps its defaults"
     return asked, str(UserError("link", " ".join(sorted(refused)), remedy))
 
 
 def _typed(name: str, text: str) -> Any:
-    """A number where one is expected and given."""
+    """As a number, where one is expected and given."""
     if isinstance(DEFAULTS[name], int | float):
         for kind in (int, float):
             try:

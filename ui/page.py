@@ -36,7 +36,7 @@ Start = Callable[["Dolly", "Request"], Iterator[Changes]]
 Outputs = tuple[str, str]  # the values of `Page._outputs`
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
-_CLOSING = "server: it is being stopped — what was made so far stays; open the page again later."
+_CLOSING = "server: shutting down — the tokens so far stay on this page; open it again later."
 # Seconds between two looks of Gradio's queue for work; its own 0.001 takes 7 % of a core.
 _QUEUE_PERIOD = 0.05  # which is what it takes on Windows
 _SESSIONS = 256  # the latest visitors'; what others ran is forgotten

@@ -1,4 +1,4 @@
-"""What a run showed, in words. Every figure is the trace's own."""
+"""The verdict on a run, in words. Every figure is a property of the trace."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pipeline.trace.metrics import measured, outcome
 from pipeline.trace.record import Lane, Trace
 from ui.tabs.acceptance import LENGTHS
 
-_BLAMED = {  # by `CostModel`'s fields
-    "acceptance": "the draft is too often wrong: a = {:.2f} of its tested tokens passed",
-    "draft": "the draft is too slow: drafting a token takes c = {:.2f} of a target step",
-    "verify": "verification is too dear: it takes v = {:.2f} of a step beyond the step itself",
+_REASONS = {  # of a loss, by `CostModel`'s fields
+    "acceptance": "too few drafts are accepted (a = {:.2f} of those tested)",
+    "draft": "drafting is too slow (one token takes c = {:.2f} target steps)",
+    "verify": "verification is too expensive (v = {:.2f} target steps beyond the step itself)",
 }
 _NONE = "–"
 
 
 def verdict(trace: Trace, where: str = "") -> dict[str, str]:
-    """The fields of `verdict.html`; works while the run is under way, and for one lane alone.
+    """The fields of `verdict.html`, also of a run under way, and of one lane alone.
 
     Args:
-        where: and when it was measured, if that is not here and now.
+        where: the machine and the day of a run that is not live.
     """
     fast = trace.speculative
     tone, headline, label, now = _headline(trace)
     label = f"{label} · {where}" if where else label + now
-    mark, strong, text = _sameness(trace)
+    mark, claim, reason = _agreement(trace)
     acceptance = fast.acceptance_rate if fast else None
     efficiency = fast.block_efficiency if fast else None
     lanes = trace.lanes.values()
@@ -35,13 +35,13 @@ def verdict(trace: Trace, where: str = "") -> dict[str, str]:
         "headline_label": label,
         "rates": " → ".join(_rounded(lane.tokens_per_second) for lane in lanes),
         "acceptance": _percent(acceptance),
-        "counts": _counts(fast) if fast else "nothing is drafted in this lane",
-        "per_run": _NONE if efficiency is None else f"{efficiency:.1f}",
+        "counts": _counts(fast) if fast else "autoregressive decoding drafts nothing",
+        "per_step": _NONE if efficiency is None else f"{efficiency:.1f}",
         "first": " → ".join(_milliseconds(lane.first_token_s) for lane in lanes),
         "why": _why(trace),
         "mark": mark,
-        "same": strong,
-        "same_text": text,
+        "same": claim,
+        "same_text": reason,
     }
 
 
@@ -49,18 +49,18 @@ def summary(trace: Trace) -> str:
     """The verdict in one short line, for the status."""
     if not trace.finished:
         return "Stopped"
-    outcome = _headline(trace)[1].removesuffix(" here")
-    return f"{outcome} · identical output" if trace.identical else outcome
+    _, headline, *_ = _headline(trace)
+    return f"{headline} · identical output" if trace.identical else headline
 
 
 def _headline(trace: Trace) -> tuple[str, str, str, str]:
-    """Its tone, its words, what they are about, and where that is known from if it was just now."""
+    """Its tone, its words, their label, and what the label adds for a live run."""
     if len(trace.lanes) == 1:
         ((name, lane),) = trace.lanes.items()
         rate = f"{_rounded(lane.tokens_per_second)} tok/s"
-        return "even", rate, f"{name} alone: nothing to compare it with", ""
+        return "even", rate, f"{name} decoding alone, with nothing to compare", ""
     if trace.speedup is None and _ended(trace):
-        return "even", "Not compared", "a lane ended before it had decoded a token", ""
+        return "even", "Not compared", "one method ended before its first token", ""
     now = ", both measured on this machine just now" if trace.finished else ", so far"
     return *_outcome(trace.speedup), "per decoded token", now
 
@@ -75,76 +75,78 @@ def _outcome(speedup: float | None) -> tuple[str, str]:
     tone = outcome(speedup)
     return tone, {
         "win": f"{speedup:.1f}× faster",
-        "loss": f"{speedup:.1f}× — speculation loses here",
-        "even": "1.0× — no difference here",
+        "loss": f"{speedup:.1f}× — speculation is slower",
+        "even": "1.0× — no difference",
     }[tone]
 
 
 def _counts(lane: Lane) -> str:
-    """What the acceptance rests on. The last token of a budget is never drafted for: no news."""
+    """What the acceptance rests on. One round without a draft is normal: a budget's last token is
+    never drafted.
+    """
     counts = f"of tested drafts accepted ({lane.accepted} of {lane.tested})"
     if lane.drafted_yield is not None:
-        counts += f"; {_percent(lane.drafted_yield)} of all that was drafted"
+        counts += f"; {_percent(lane.drafted_yield)} of all drafts"
     if lane.undrafted > 1:
-        counts += f"; {lane.undrafted} of {len(lane.steps)} rounds drafted nothing"
+        counts += f"; {lane.undrafted} of {len(lane.steps)} rounds without a draft"
     return counts
 
 
 def _why(trace: Trace) -> str:
-    """Why it won or lost, by the cost model; nothing while a lane still runs."""
+    """Why it is faster or slower, by the cost model; nothing while a lane runs."""
     if not _ended(trace):
         return ""
     if len(trace.lanes) == 1:
-        return "Break-even and the best draft length take both lanes, on the same machine."
+        return "Break-even and the best draft length need both methods, on the same machine."
     model = measured(trace)
     if model is None:
         missing = "No draft was tested"
         if any(not lane.steps for lane in trace.lanes.values()):
-            missing = "A lane ended before its first target run"
-        return f"{missing}, so nothing is known of what drafting would gain."
+            missing = "One method ended before its first step"
+        return f"{missing}, so the gain of drafting cannot be estimated."
     lost = trace.speedup is not None and outcome(trace.speedup) == "loss"
-    return f"{_blame(model) if lost else ''}{_thresholds(model)}"
+    return f"{_reason(model) if lost else ''}{_thresholds(model)}"
 
 
-def _blame(model: CostModel) -> str:
+def _reason(model: CostModel) -> str:
     part = model.worst_part()
-    return f"It lost mostly because {_BLAMED[part].format(getattr(model, part))}. "
+    return f"Main reason: {_REASONS[part].format(getattr(model, part))}. "
 
 
 def _thresholds(model: CostModel) -> str:
     even, best = model.break_even, model.best_length(LENGTHS)
-    breaks = f"Break-even acceptance here is {_percent(even)}"
+    pays = f"Drafting K = {model.length} tokens pays from an acceptance of {_percent(even)}"
     if even is None:
-        breaks = "No acceptance would pay here"
+        pays = f"Drafting K = {model.length} tokens does not pay at any acceptance"
     return (
-        f"{breaks} at K = {model.length}; the best draft length is {best or '0, to draft nothing'} "
-        f"(a = {model.acceptance:.2f}, c = {model.draft:.2f}, v = {model.verify:.2f}, measured in "
-        f"this run; v is taken as at K = {model.length})."
+        f"{pays}; the best draft length is {best or '0, no drafting'}. Measured in this run: "
+        f"acceptance a = {model.acceptance:.2f}, draft cost c = {model.draft:.2f}, verification "
+        f"cost v = {model.verify:.2f}."
     )
 
 
-def _sameness(trace: Trace) -> tuple[str, str, str]:
-    """Whether speculation changed the text: a mark, a claim and its reason."""
+def _agreement(trace: Trace) -> tuple[str, str, str]:
+    """Whether the texts agree: a mark, a claim and its reason."""
     if len(trace.lanes) == 1:
         return (
             "alone",
-            "One lane only.",
-            "Run both to see how much faster speculation is, and whether the text stays the same.",
+            "One method only.",
+            "Run both to compare their speed and their texts.",
         )
     agreeing = trace.agreeing_tokens or 0
     if trace.kv_cache in POLICIES and not POLICIES[trace.kv_cache].exact:
         return (
             "alike",
             "Not exact.",
-            f"With this cache ({trace.kv_cache}) a token is not chosen from the whole text before "
-            "it, so the text may differ from the target’s own, and from lane to lane.",
+            f"With this cache ({trace.kv_cache}) the target does not attend to all the text before "
+            "a token, so its text may differ from that of an exact cache, and between the methods.",
         )
     if not trace.greedy:
         return (
             "alike",
             "Same distribution.",
-            "Sampling: the two texts differ by chance, and every token is still drawn from the "
-            "target’s own distribution. Temperature 0 makes them identical.",
+            "With sampling the two texts differ by chance, and both follow the target’s "
+            "distribution. At temperature 0 they are identical.",
         )
     if trace.identical:
         return "same", "Identical output.", f"Greedy: all {agreeing} tokens agree."
@@ -152,20 +154,21 @@ def _sameness(trace: Trace) -> tuple[str, str, str]:
         return (
             "differs",
             "Not identical.",
-            f"The first {agreeing} tokens agree, then the texts part. With these settings rounding "
-            "depends on how many tokens are run at once; the default settings avoid that.",
+            f"The first {agreeing} tokens agree, then the texts differ. With these settings "
+            "rounding depends on the number of tokens in a forward pass; the default settings "
+            "avoid that.",
         )
     comparable = trace.comparable_tokens
     if not comparable:
         return (
             "alone",
             "Nothing to compare.",
-            "Greedy: both texts are to agree, token for token.",
+            "Greedy: the two texts are compared token by token.",
         )
     return (
         "same" if agreeing == comparable else "differs",
         "Identical so far." if agreeing == comparable else "Not identical.",
-        f"Greedy: {agreeing} of the {comparable} tokens that both have made agree.",
+        f"Greedy: {agreeing} of the {comparable} tokens that both have agree.",
     )
 
 

@@ -1,26 +1,26 @@
-// The caches as rows of blocks, after the target run that the slider is at. It follows the scrubber
-// of the panes, and may be moved alone.
+// The caches as rows of blocks, after the step that the slider is at. It follows the scrubber of the panes,
+// and can be moved on its own.
 const blocks = element.querySelector(".blocks");
 const slider = blocks.querySelector("input");
 let picture = null;
-let stale = false; // drawn when it is in sight
-let follows = true; // the run, until someone moves the slider
+let stale = false; // to be drawn when it is in sight
+let follows = true; // the scrubber, until someone moves the slider
 
 function showBlocks(value) {
   const { saved, ...shown } = JSON.parse(value);
   picture = shown.picture;
-  const runs = Object.values(picture.models)[0]?.length ?? 0;
-  blocks.hidden = !runs;
+  const count = Object.values(picture.models)[0]?.length ?? 0;
+  blocks.hidden = !count;
   blocks.classList.toggle("unblocked", !picture.block);
   blocks.querySelector(".kept-as").textContent = picture.kept_as;
-  const at = follows ? runs : slider.value; // to set the end may move it
-  slider.max = runs;
+  const at = follows ? count : slider.value; // to set the end may move it
+  slider.max = count;
   slider.value = at;
-  if (runs) drawBlocks();
+  if (count) drawBlocks();
   showSaved(saved);
 }
 
-// What a benchmark measured; it is the same for every run.
+// From a committed benchmark: the same for every run.
 function showSaved(measured) {
   const section = element.querySelector(".saved");
   if (!measured || !section.hidden) return;
@@ -31,19 +31,19 @@ function showSaved(measured) {
 
 function drawBlocks() {
   stale = false;
-  const run = Number(slider.value);
-  blocks.querySelector("output").textContent = `${run} of ${slider.max}`;
-  slider.setAttribute("aria-valuetext", `target run ${run} of ${slider.max}`);
-  const models = Object.entries(picture.models).map(([name, runs]) => model(name, runs, run));
+  const step = Number(slider.value);
+  blocks.querySelector("output").textContent = `${step} of ${slider.max}`;
+  slider.setAttribute("aria-valuetext", `step ${step} of ${slider.max}`);
+  const models = Object.entries(picture.models).map(([name, steps]) => model(name, steps, step));
   blocks.querySelector(".models").replaceChildren(...models);
 }
 
-function model(name, runs, run) {
-  const { kept, rolled, bytes } = runs[run - 1];
-  const before = runs.slice(0, run);
+function model(name, steps, step) {
+  const { kept, rolled, bytes } = steps[step - 1];
+  const before = steps.slice(0, step);
   const all = before.reduce((sum, each) => sum + each.rolled, 0);
   const used = picture.block ? `${Math.ceil(kept / picture.block)} blocks, ` : "";
-  const back = rolled === null ? "" : `; rolled back ${rolled} by this run, ${all} since the prompt`;
+  const back = rolled === null ? "" : `; rolled back: ${rolled} by this step, ${all} since the prompt`;
   const words = `${kept} tokens, ${used}${(bytes / 1e6).toFixed(2)} MB${back}`;
   const heading = make("h3", { textContent: name }, make("span", { textContent: words }));
   const row = make("div", { className: "kv-row" });
@@ -53,7 +53,7 @@ function model(name, runs, run) {
     const count = Math.ceil((kept + rolled) / picture.block);
     for (let i = 0; i < count; i++) row.append(block(i * picture.block, kept, rolled, once));
   }
-  row.setAttribute("aria-hidden", "true"); // the words say it
+  row.setAttribute("aria-hidden", "true"); // the heading has the same in words
   return make("section", {}, heading, row);
 }
 
@@ -71,13 +71,13 @@ function block(begin, kept, rolled, once) {
   return made;
 }
 
-// `lanes.js` tells how many steps of each lane it shows.
+// `replay.js` sends the number of steps that each lane shows.
 function goTo({ detail }) {
   if (!element.isConnected) return document.removeEventListener("moment", goTo);
-  const runs = detail[picture?.lane];
-  follows ||= runs === 0; // another run begins
-  if (runs === undefined || Number(slider.value) === Math.max(runs, 1)) return;
-  slider.value = Math.max(runs, 1);
+  const count = detail[picture?.lane];
+  follows ||= count === 0; // another run begins
+  if (count === undefined || Number(slider.value) === Math.max(count, 1)) return;
+  slider.value = Math.max(count, 1);
   stale = true;
   if (blocks.checkVisibility()) drawBlocks();
 }

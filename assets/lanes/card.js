@@ -1,4 +1,4 @@
-// --- why this token: its card ------------------------------------------------------------------
+// --- a token's card -----------------------------------------------------------------------------
 // It follows pointer and focus; a click, a tap or Enter pins it, so that it can be read.
 
 const card = element.querySelector(".token-card");
@@ -44,7 +44,7 @@ function placeCard() {
   card.style.top = `${fits ? below : Math.max(8, at.top - card.offsetHeight - 8)}px`;
 }
 
-// --- what it says ------------------------------------------------------------------------------
+// --- its texts ------------------------------------------------------------------------------
 
 const LONGEST = 60; // characters of a token
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\u00a0\u2000-\u200a\u202f\u205f\u3000]/gu;
@@ -67,8 +67,9 @@ const milliseconds = (seconds) => `${(1000 * seconds).toFixed(seconds < 0.01 ? 1
 function describe(about, endKey) {
   const { line, place, id, text, state } = about;
   const head = node("p", "", "what");
-  const where = state === "target" ? `run ${line.index + 1}` : `step ${line.index + 1}, place ${place + 1}`;
-  const name = endKey ? "end key" : text ? repr(text) : "part of a character";
+  const step = `step ${line.index + 1}`;
+  const where = state === "target" ? step : `${step}, position ${place + 1}`;
+  const name = endKey ? "end of text" : text ? repr(text) : "part of a character";
   head.append(node("b", name), ` ${state} · ${where} · id ${id}`);
 
   const table = node("table", "");
@@ -76,7 +77,7 @@ function describe(about, endKey) {
     const cells = table.insertRow();
     cells.append(node("th", name), node("td", value));
   };
-  if (state === "resampled") row("replaced the draft’s", named(line.drafted[place]));
+  if (state === "resampled") row("replaces the drafted", named(line.drafted[place]));
   if (["accepted", "resampled", "rejected"].includes(state)) test(line, place, row);
 
   const parts = [head, table, node("p", reason(about), "why"), ...likeliest(about)];
@@ -84,16 +85,16 @@ function describe(about, endKey) {
   return parts;
 }
 
-// The acceptance test of one drafted token. Greedy compares two first choices and draws no number,
-// so none is shown.
+// The acceptance test of one drafted token. Greedy decoding compares two first choices and draws no random
+// number, so none is shown.
 function test(line, place, row) {
   if (run.greedy) return;
-  row("draft gave it", number(line.draft_prob[place]));
-  row("target gave it", number(line.target_prob[place]));
-  row("accepted with probability", number(line.accept_prob[place]));
+  row("draft probability q", number(line.draft_prob[place]));
+  row("target probability p", number(line.target_prob[place]));
+  row("accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
   const drawn = line.uniform[place];
   if (drawn !== null) {
-    row("number drawn", `${number(drawn)} → ${place < line.accepted ? "accepted" : "rejected"}`);
+    row("random number", `${number(drawn)} → ${place < line.accepted ? "accepted" : "rejected"}`);
   }
 }
 
@@ -102,33 +103,33 @@ function reason({ line, place, state }) {
   switch (state) {
     case "target":
       return line.lane === "speculative"
-        ? "Nothing was drafted: the target’s own."
-        : "The target’s own: one run, one token.";
+        ? "No token was drafted in this step."
+        : "One forward pass of the target, one token.";
     case "accepted":
-      if (run.greedy) return "The target’s first choice too: they agree, and nothing is drawn.";
-      return certain ? "The target likes it at least as well as the draft: no number is needed." : "";
+      if (run.greedy) return "The first choice of both models, so it is accepted.";
+      return certain ? "The target’s probability is at least the draft’s, so it is always accepted." : "";
     case "resampled":
-      if (run.greedy) return "The target’s first choice; the draft’s was another. Nothing is drawn.";
-      return "Drawn from what the target wants beyond what the draft already gave. The test is of the token it replaced.";
+      if (run.greedy) return "The target’s first choice, in place of the draft’s.";
+      return "Sampled from the residual: the target’s distribution minus the draft’s. The figures are those of the token it replaces.";
     case "bonus":
-      return `All ${line.drafted.length} drafts passed, so the same run gives one token more.`;
+      return `All ${line.drafted.length} drafted tokens are accepted, so the same forward pass gives one more.`;
     case "rejected":
-      return run.greedy ? "Not the target’s first choice." : "Failed the test; the next token replaces it.";
+      return run.greedy ? "Not the target’s first choice." : "It failed the acceptance test; the next token replaces it.";
     case "untested":
-      return "Came after a token that ended the round, so it was never tested.";
+      return "It follows a token that ended the step, so it was never tested.";
     default:
-      return "Proposed by the draft; the target has not seen it yet.";
+      return "Proposed by the draft model, not verified yet.";
   }
 }
 
 function times(line) {
   const parts = [];
   if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}`);
-  parts.push(`${line.drafted.length ? "verify" : "target run"} ${milliseconds(line.verify_s)}`);
-  return `${parts.join(", ")} · ${milliseconds(line.time_s)} into the answer`;
+  parts.push(`${line.drafted.length ? "verify" : "forward pass"} ${milliseconds(line.verify_s)}`);
+  return `${parts.join(", ")} · ${milliseconds(line.time_s)} after the start`;
 }
 
-// The likeliest tokens of both models at this place, as far as the moment knows them.
+// The most likely tokens of both models at this position, as far as they are known at this moment.
 function likeliest({ line, place, state }) {
   const known = state !== "drafted";
   const taken = known ? line.tokens[place]?.[0] : undefined;
@@ -140,9 +141,9 @@ function likeliest({ line, place, state }) {
   const tops = node("div", "", "tops");
   tops.append(...lists.map(([model, top]) => ranking(model, top, taken, line.drafted[place])));
   const of = run.greedy
-    ? "The models’ own probabilities; greedy takes the target’s first."
-    : "The distributions that were tested, after temperature, top-p and top-k.";
-  const marks = line.drafted[place] === undefined ? "Bold: taken." : "Bold: taken. Dashed: drafted.";
+    ? "Each model’s own probabilities; greedy decoding takes the target’s first choice."
+    : "Probabilities after temperature, top-p and top-k, as they were tested.";
+  const marks = line.drafted[place] === undefined ? "Bold: chosen." : "Bold: chosen. Dashed: drafted.";
   return [tops, node("p", `${of} ${marks}`, "why")];
 }
 
@@ -158,7 +159,7 @@ function ranking(model, top, taken, drafted) {
     entry.append(bar, node("span", named(id), "piece"), node("span", number(probability)));
     list.append(entry);
   }
-  made.append(node("h3", `${model}’s likeliest`), list);
+  made.append(node("h3", `Most likely, ${model}`), list);
   return made;
 }
 

@@ -1,8 +1,7 @@
-// Draws a run from its lines of JSON, as it is now or as it was at any moment of its model time.
-// Every text is set by textContent: what a user typed, a model wrote or a file held is never markup.
+// Draws a run from its lines of JSON, as it is now or as it was at any moment of its model time. Every text
+// is set by textContent: text of users, models and files is never markup.
 //
-// card.js, why a token is what it is, and replay.js, stepping through, continue this
-// script and share its names.
+// card.js (a token's card) and replay.js (stepping through a run) continue this script and share its names.
 const panes = element.querySelector(".panes");
 const source = element.querySelector(".source");
 const lanes = Object.fromEntries(
@@ -21,7 +20,7 @@ function newLane(pane) {
   return lane;
 }
 
-// What a lane did, and how much of it is shown: so many steps, and then a draft not yet verified.
+// The record of a lane, and how much of it is shown: a number of steps, and then a draft not yet verified.
 function newRecord() {
   return { steps: [], undecided: null, end: undefined, shown: 0, draft: null, pending: [] };
 }
@@ -78,23 +77,23 @@ const read = {
   },
 };
 
-// The texts of token ids, each told once.
+// The texts of token ids; a transcript has each only once.
 function learn(pieces) {
   for (const [id, text] of pieces) run.pieces.set(id, text);
 }
 
-// A live run's value holds its latest lines, and at its end all: what was missed is read then.
+// The value of a live run has its latest lines, and at its end all of them: missed ones are read then.
 function show(value) {
-  let [begins, told] = [false, false];
+  let [begins, changed] = [false, false];
   for (const line of value.split("\n").filter(Boolean).map((text) => JSON.parse(text))) {
     const other = line.run !== run.run;
     if (other ? line.number !== 0 : line.number !== next) continue;
     begins ||= other;
-    told = true;
+    changed = true;
     read[line.kind](line);
     next = line.number + 1;
   }
-  if (!told) return; // a replay goes on as it was
+  if (!changed) return; // a replay goes on as it was
   if (begins) reset();
   if (run.lanes.every((lane) => lane.end !== undefined)) ready();
   else present(run.lanes.map((lane) => [lane, lane.steps.length, lane.undecided]));

@@ -1,5 +1,5 @@
 () => {
-  // Gradio has no way to name these for tests.
+  // Gradio has no way to set these hooks for tests.
   for (const name of ["run", "stop"]) document.getElementById(name).dataset.testid = name;
 
   document.addEventListener("keydown", (event) => {
@@ -23,13 +23,13 @@
   };
   watchClock();
 
-  // Gradio tells one's place in the queue beside a clock, which nobody wants read aloud.
+  // Gradio shows one's place in the queue beside a clock, which a screen reader would read all the time.
   const notice = document.getElementById("notice");
   const place = notice.querySelector(".place");
   new MutationObserver(() => {
-    const told = notice.querySelector(".progress-text")?.textContent.match(/queue: (\d+)\/(\d+)/);
-    const line = told
-      ? `Waiting: number ${told[1]} of ${told[2]} in line. One race runs at a time, so that its times are true.`
+    const queue = notice.querySelector(".progress-text")?.textContent.match(/queue: (\d+)\/(\d+)/);
+    const line = queue
+      ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, which keeps its timings true.`
       : "";
     if (place.textContent !== line) place.textContent = line;
   }).observe(notice, { childList: true, characterData: true, subtree: true });

@@ -1,9 +1,9 @@
-// Draws the figures that Python built, each on one lasting element, in the colours of the theme;
-// beside each the same as a table, and both to keep.
+// Draws the figures that Python built, each on one lasting element, in the colours of the theme. Each has
+// its table beside it, and both can be saved.
 const frames = Object.fromEntries(
   [...element.querySelectorAll("[data-plot]")].map((holder) => [holder.dataset.plot, frame(holder)]),
 );
-const coarse = matchMedia("(pointer: coarse)").matches; // there, a finger on a plot means to scroll
+const coarse = matchMedia("(pointer: coarse)").matches; // there, a finger on a plot scrolls the page
 
 function frame(holder) {
   const title = holder.querySelector("h2");
@@ -16,10 +16,10 @@ function frame(holder) {
   };
   const made = { holder, name, figure: null, table: null, csv: "", stale: false, seen: true, rests: 0 };
   made.keep = make("span", { className: "keep", hidden: true },
-    button("PNG", "keep the picture", savePicture), button("CSV", "keep the figures", saveFigures));
+    button("PNG", "save the picture", savePicture), button("CSV", "save the table", saveFigures));
   made.plot = make("div", { className: "plot" });
   made.plot.setAttribute("role", "img");
-  made.plot.setAttribute("aria-label", `${name}; the table that follows holds the same figures`);
+  made.plot.setAttribute("aria-label", `${name}; the table that follows has the same values`);
   made.note = make("p", { className: "note" });
   made.rows = make("div", { className: "table", tabIndex: 0 });
   made.rows.setAttribute("role", "region");
@@ -112,7 +112,7 @@ function fillTable(frame) {
   if (frame.details.open && frame.table) frame.rows.replaceChildren(table(frame.table));
 }
 
-// --- keeping -----------------------------------------------------------------------------------
+// --- saving -----------------------------------------------------------------------------------
 
 const fileName = (frame) => `dolly-${frame.holder.dataset.plot}`;
 

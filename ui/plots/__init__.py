@@ -1,1 +1,1 @@
-"""What all plots have in common: the figure and its table."""
+"""What all plots have in common: a plot, its figure, and its table."""

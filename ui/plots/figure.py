@@ -1,9 +1,9 @@
-"""What all plots have in common: a figure, the same as a table, and how it looks.
+"""What all plots have in common: a figure, its table, and its style.
 
 Figures are plain JSON while a run is under way, since to make a `go.Figure` takes a hundred times
 as long, and the models would wait for it. `Figure.checked` is one.
 
-Colours are CSS variables: the page knows its theme, Python does not. Nothing is told by colour
+Colours are CSS variables: the page knows its theme, Python does not. Nothing depends on colour
 alone: bars have patterns, lines have dashes.
 """
 
@@ -22,7 +22,7 @@ PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 Json = dict[str, Any]
 
 _HEIGHT = 280
-_FEW = 12  # target runs
+_FEW = 12  # steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Figure:
     """
     Attributes:
         data, layout: Plotly's.
-        table: makes the table; it is not always wanted.
-        note: what the figure itself does not say.
+        table: makes the table, which is not always needed.
+        note: a line below the figure.
     """
 
     data: list[Json]
@@ -48,7 +48,7 @@ class Figure:
 
 
 def shown_lane(trace: Trace) -> tuple[str, Lane]:
-    """The lane that there is something to tell of, and its name: the speculative, if it ran."""
+    """The lane that plots of one lane show, and its name: the speculative, if it ran."""
     name = SPECULATIVE if SPECULATIVE in trace.lanes else AUTOREGRESSIVE
     return name, trace.lanes[name]
 
@@ -57,9 +57,9 @@ def axes(shown: str, x: str, y: str, **changes: Any) -> Json:
     """A layout.
 
     Args:
-        shown: names the run; what a visitor zoomed stays as it is while this does.
+        shown: identifies the run: a visitor's zoom lasts until it changes.
         x, y: titles of the axes.
-        changes: further settings, which win.
+        changes: further settings, which take precedence.
     """
     layout: Json = {
         "barmode": "stack",
@@ -93,13 +93,13 @@ def axes(shown: str, x: str, y: str, **changes: Any) -> Json:
     return merged(layout, changes)
 
 
-def run_axis(lane: Lane) -> Json:
-    """Of an axis of target runs: of a few, no half ones."""
+def step_axis(lane: Lane) -> Json:
+    """Of an axis of steps: where there are few, no fractions."""
     return {"dtick": 1} if len(lane.steps) <= _FEW else {}
 
 
 def merged(one: Json, other: Json) -> Json:
-    """Both; where they differ, the other, within nested objects too."""
+    """Both, nested objects too; where they differ, the other takes precedence."""
     result = dict(one)
     for key, value in other.items():
         old = result.get(key)

@@ -17,9 +17,9 @@ Subject = TypeVar("Subject")
 class Plot(Generic[Subject]):
     """
     Attributes:
-        name: tells it from every other plot of the page; files saved of it are named by it.
+        name: unique on the page; also that of the files saved from it.
         heading: above it; also the title of a saved picture.
-        sentence: below the heading: what it shows, and how to read it.
+        sentence: below the heading: what the plot shows, and how to read it.
         draw: makes its figure of a subject: a trace, or the result of an experiment.
     """
 

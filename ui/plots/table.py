@@ -1,4 +1,4 @@
-"""A table of text, to be shown and to be kept."""
+"""A table of text, to show and to save."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 from dataclasses import dataclass
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")  # what spreadsheets take for one begins so
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")  # the beginnings that spreadsheets evaluate
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as they are shown; "" where there is no figure."""
+    """Cells as they are shown; "" where there is no value."""
 
     columns: tuple[str, ...]
     rows: list[list[str]]
 
     def csv(self) -> str:
-        """As a spreadsheet reads it (RFC 4180). Text that it would take for a formula, and run,
-        gets an apostrophe in front.
+        """For spreadsheets (RFC 4180). Text that one would evaluate as a formula gets an apostrophe
+        in front.
         """
         file = io.StringIO()
         writer = csv.writer(file)

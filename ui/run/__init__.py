@@ -1,1 +1,1 @@
-"""A run on the page: started in a thread of its own, followed at a pace, written down as lines."""
+"""What takes long on the page: its life in a thread of its own, and what is shown of it."""

@@ -1,6 +1,6 @@
-"""Traces that are not of a live run: the recorded one, and those of files a visitor opens.
+"""Traces of runs that are not live: the recorded one, and those of files that a visitor opens.
 
-The recorded one is a real run of the embedded pair, made on the machine that its badge names by
+The recorded one is a real run of the embedded pair, on the machine that its badge names:
 
     python -m pipeline "What are some hobbies I could try?" --json assets/recorded.json
 """
@@ -16,19 +16,19 @@ from ui.component import ASSETS
 
 _RECORDED = ASSETS / "recorded.json"
 _LARGEST = 4 * 2**20  # bytes; twice what the longest run takes
-_SHOWN = 80  # characters of a name
+_LONGEST_NAME = 80  # characters
 
 
 def recorded() -> Trace:
-    """The run that the page shows until there is another."""
+    """The run that the page shows at first."""
     return read_trace(_RECORDED)
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in a file that may hold anything.
+    """The trace in a file of a visitor's.
 
     Raises:
-        UserError: it is too large, or no trace.
+        UserError: the file is too large, or is not a trace.
     """
     if (size := path.stat().st_size) > _LARGEST:
         remedy = f"choose one of at most {_LARGEST // 2**20} MB"
@@ -43,4 +43,4 @@ def badge(word: str, trace: Trace) -> str:
     """A label for a run that is not live: what it is, on which machine, when, and of which pair."""
     cpu = str(trace.environment.get("cpu") or "an unknown machine")
     parts = (word, cpu, trace.created[:10], trace.pair["name"])
-    return " · ".join(part[:_SHOWN] for part in parts)
+    return " · ".join(part[:_LONGEST_NAME] for part in parts)

@@ -14,7 +14,7 @@ from pipeline.run import Update
 from pipeline.trace.record import StepRecord, Token, Trace
 from ui.component import encode
 
-_TAIL = 5  # updates: a second's, of which a browser may miss all but the last
+_TAIL = 5  # updates, a second's: a browser may miss all but the last of them
 
 
 class Transcript:
@@ -23,7 +23,7 @@ class Transcript:
     Args:
         run: identifies it among the runs of a page.
         trace: of which request, in which lanes.
-        badge: of a run that is not live: what it is, where and when it was. It is to be replayed.
+        badge: of a run that is not live, which the page replays.
     """
 
     def __init__(self, run: str, trace: Trace, badge: str = "") -> None:
@@ -48,8 +48,8 @@ class Transcript:
 
     @property
     def tail(self) -> str:
-        """The lines of the last updates. Gradio copies a value several times on its way, and the
-        models wait for that; a browser that has missed some waits for the `text`.
+        """The lines of the last updates. Gradio copies a value several times, and the models wait
+        for that; a browser that has missed more than these gets them with the `text`.
         """
         return "".join(self._lines[self._before[0] :])
 

@@ -1,4 +1,4 @@
-"""How often drafts passed, and what that is worth."""
+"""How often drafted tokens are accepted, and the speedup that follows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _positions(trace: Trace) -> Figure:
     layout = axes(
         trace.created,
         "position in the draft",
-        "accepted of tested",
+        "share accepted",
         bargap=0.4,
         xaxis={"type": "category"},
         yaxis={"range": [0, 1.02], "tickformat": ".0%"},
@@ -68,17 +68,17 @@ def _positions(trace: Trace) -> Figure:
         columns = ("Position", "Tested", "Accepted", "Rate", "95 % from", "95 % to")
         return Table(columns, rows)
 
-    note = "" if found else "Nothing was drafted and tested in this run."
+    note = "" if found else "No drafted token was tested in this run."
     return Figure(data, layout, table, note)
 
 
 def _predicted(trace: Trace) -> Figure:
-    """By the cost model, for every draft length; and what this run measured, at its own."""
+    """By the cost model, for every draft length; and as measured in this run, at its own."""
     model, speedup = measured(trace), trace.speedup
-    columns = ("K", "Expected tokens a run", "Cost in steps", "Predicted speedup", "Measured")
-    layout = axes(trace.created, "draft length K", "times autoregression")
+    columns = ("K", "Expected tokens per step", "Cost in target steps", "Predicted", "Measured")
+    layout = axes(trace.created, "draft length K", "speedup")
     if model is None or speedup is None:
-        note = "The prediction takes both lanes, with drafts that were tested."
+        note = "The prediction needs both methods, and drafted tokens that were tested."
         return Figure([], layout, lambda: Table(columns, []), note)
     lengths = [replace(model, length=length) for length in LENGTHS]
     data: list[Json] = [
@@ -126,11 +126,12 @@ def _row(model: CostModel, speedup: float | None) -> list[str]:
 
 def _note(model: CostModel, trace: Trace) -> str:
     auto = trace.request.get("draft_length") == "auto"
-    drafted = "K is the median of what was drafted. " if auto else ""
-    numbers = f"a = {model.acceptance:.2f}, c = {model.draft:.2f}, v = {model.verify:.2f}"
+    length = "median draft length" if auto else "draft length"
     return (
-        f"{drafted}{numbers} are this run’s own; v is taken as measured at K = {model.length} for "
-        "every K. The model leaves out that acceptance may change with the position."
+        f"Measured in this run: share of drafts accepted, a = {model.acceptance:.2f}; time to "
+        f"draft a token, c = {model.draft:.2f} target steps; extra time to verify, "
+        f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
+        "assumes the same a at every position, and the same v for every K."
     )
 
 
@@ -141,15 +142,15 @@ TAB = RunTab(
         Plot(
             name="positions",
             heading="Acceptance by position in the draft",
-            sentence="Of the drafts that were tested there: those after a rejection never are. "
-            "Whiskers are 95 % intervals.",
+            sentence="Share of the drafted tokens tested at each position that are accepted. "
+            "Tokens after a rejection are not tested. Whiskers are 95 % intervals.",
             draw=_positions,
         ),
         Plot(
             name="predicted",
             heading="Predicted and measured speedup",
-            sentence="What the cost model expects of each draft length, from this run’s own "
-            "acceptance and costs.",
+            sentence="Speedup over autoregressive decoding that the cost model predicts for each "
+            "draft length, from the acceptance and the times of this run.",
             draw=_predicted,
         ),
     ),

@@ -1,4 +1,4 @@
-"""What the caches held, run by run; and what blocks save against trimming, measured before."""
+"""What the caches hold after each step; and what each policy's rollback takes, measured before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
 from pipeline.trace.metrics import cache_use
 from pipeline.trace.record import SPECULATIVE, Trace
-from ui.plots.figure import Figure, Json, axes, bar_style, run_axis, shown_lane
+from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
@@ -22,7 +22,7 @@ _STYLES = {  # of a model: colour, pattern of its bars, dash of its line
 
 
 def picture(trace: Trace) -> Json:
-    """What `blocks.js` draws: of each run, the tokens that each cache kept and rolled back."""
+    """What `blocks.js` draws: the tokens that each cache keeps and rolls back, step by step."""
     kind = trace.kv_cache
     about = POLICIES[kind].about if kind in POLICIES else f"as “{kind}”."
     name, lane = shown_lane(trace)
@@ -42,7 +42,7 @@ def picture(trace: Trace) -> Json:
 
 @cache
 def saved() -> Json | None:
-    """What rolling back took in the committed benchmark, and where that was measured; None where
+    """What a rollback takes in the committed benchmark, and where that was measured; None where
     there is none.
     """
     try:
@@ -72,11 +72,11 @@ def saved() -> Json | None:
 
 
 def _caches(trace: Trace) -> Figure:
-    """Bytes above, what was rolled back below."""
+    """Bytes above, tokens rolled back below."""
     name, lane = shown_lane(trace)
-    runs = [step.index + 1 for step in lane.steps]
+    numbers = [step.index + 1 for step in lane.steps]
     data: list[Json] = []
-    columns, series = ["Run"], [list(map(str, runs))]
+    columns, series = ["Step"], [list(map(str, numbers))]
     known = True  # what was rolled back
     for model, use in cache_use(trace, lane).items():
         colour, pattern, dash = _STYLES[model]
@@ -86,13 +86,13 @@ def _caches(trace: Trace) -> Figure:
         data.append(
             {
                 "type": "scatter",
-                "x": runs,
+                "x": numbers,
                 "y": [round(size / 1e6, 4) for size in use.bytes],
                 "name": model,
                 "mode": "lines",
                 "line": {"color": f"var({colour})", "width": 2, "dash": dash, "shape": "hv"},
                 "customdata": held,
-                "hovertemplate": f"run %{{x}}<br>%{{y:.2f}} MB, %{{customdata}}"
+                "hovertemplate": f"step %{{x}}<br>%{{y:.2f}} MB, %{{customdata}}"
                 f"<extra>{model}</extra>",
             }
         )
@@ -102,12 +102,12 @@ def _caches(trace: Trace) -> Figure:
             data.append(
                 {
                     "type": "bar",
-                    "x": runs,
+                    "x": numbers,
                     "y": use.rolled_back,
                     "yaxis": "y2",
                     "name": f"rolled back, {model}",
                     "marker": bar_style(colour, pattern),
-                    "hovertemplate": f"run %{{x}}<br>%{{y}} rolled back<extra>{model}</extra>",
+                    "hovertemplate": f"step %{{x}}<br>%{{y}} rolled back<extra>{model}</extra>",
                 }
             )
         figures = {
@@ -118,29 +118,29 @@ def _caches(trace: Trace) -> Figure:
         }
         columns += [f"{model.capitalize()} {what}" for what in figures]
         series += [
-            [""] * len(runs) if counts is None else list(map(str, counts))
+            [""] * len(numbers) if counts is None else list(map(str, counts))
             for counts in figures.values()
         ]
     layout = axes(
         trace.created,
-        "target run",
+        "step",
         "megabytes in use",
         height=360,
         barmode="group",
-        xaxis={"anchor": "y2"} | run_axis(lane),
+        xaxis={"anchor": "y2"} | step_axis(lane),
         yaxis={"domain": [0.46, 1.0]},
         yaxis2={
             "domain": [0.0, 0.34],
             "anchor": "x",
-            "title": {"text": "rolled back"},
+            "title": {"text": "tokens rolled back"},
             "gridcolor": "var(--line)",
             "zeroline": False,
             "rangemode": "tozero",
         },
     )
-    note = "" if name == SPECULATIVE else "Nothing is rolled back in this lane."
+    note = "" if name == SPECULATIVE else "Autoregressive decoding rolls nothing back."
     if not known:
-        note = "This trace is older than the record of what was rolled back."
+        note = "This trace does not record what was rolled back."
     rows = [list(row) for row in zip(*series, strict=True)]
     return Figure(data, layout, lambda: Table(tuple(columns), rows), note)
 
@@ -155,8 +155,8 @@ TAB = RunTab(
     plots=(
         Plot(
             name="caches",
-            heading="Bytes in use, and tokens rolled back",
-            sentence="Keys and values that each model keeps, after every target run.",
+            heading="Memory in use, and tokens rolled back",
+            sentence="The keys and values that each model keeps after every step.",
             draw=_caches,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Every draft length on what the form asks, timed on the machine that serves the page."""
+"""Every draft length on the request of the form, timed on the machine that serves the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _measure(dolly: Dolly, request: Request) -> Generator[Sweep, None, None]:
 
 
 def _draw(result: Sweep) -> Figure:
-    """Milliseconds a token by draft length, of what has been measured so far."""
+    """Milliseconds per token by draft length, of what has been measured so far."""
     times = _milliseconds(result)
     others = [length for length in times if length != result.best]
     data: list[Json] = [
@@ -43,7 +43,7 @@ def _draw(result: Sweep) -> Figure:
                 "color": "var(--ink)",
                 "thickness": 1,
             },
-            "hovertemplate": "%{x}<br>%{y:.2f} ms a token<extra></extra>",
+            "hovertemplate": "%{x}<br>%{y:.2f} ms per token<extra></extra>",
         }
         for name, lengths, marker in (
             (
@@ -57,7 +57,7 @@ def _draw(result: Sweep) -> Figure:
     layout = axes(
         result.created,
         "draft length K",
-        "milliseconds a token",
+        "milliseconds per token",
         bargap=0.35,
         uniformtext={"minsize": 9, "mode": "hide"},  # on a narrow page there is no room
         xaxis={"type": "category", "categoryarray": [_name(length) for length in result.lengths]},
@@ -90,8 +90,8 @@ def _table(result: Sweep) -> Table:
                 _figure(last.block_efficiency, 2),
             ]
         )
-    columns = ("K", "Median ms a token", "Fastest", "Slowest", "Speedup")
-    return Table((*columns, "Accepted of tested", "Tokens a target run"), rows)
+    columns = ("K", "Median ms per token", "Fastest", "Slowest", "Speedup")
+    return Table((*columns, "Accepted of tested", "Tokens per step"), rows)
 
 
 def _note(result: Sweep) -> str:

@@ -1,4 +1,4 @@
-"""The page that explains, with this run's own numbers and one of its own tokens."""
+"""How it works, with the figures of the run and one of its tokens as the example."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BEFORE = 60  # characters of the text before the example
 
 def how(trace: Trace) -> Json:
     """What `how.js` shows: fields, tables by name, and whether the example is `greedy`,
-    `sampled` or missing.
+    `sampled` or `none`.
     """
     found = _rejection(trace.speculative) if trace.speculative else None
     example = _example(trace, *found) if found else _nothing()
@@ -40,8 +40,8 @@ def paper() -> Json | None:
         results = json.loads(_PAPER.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    columns = ("New tokens", *("Paper, autoregressive s", "Paper, speculative s", "Paper, ratio"))
-    ours = ("Ours, autoregressive s", "Ours, speculative s", "Ours, ratio")
+    columns = ("New tokens", "Paper: autoregressive s", "speculative s", "speedup")
+    ours = ("This project: autoregressive s", "speculative s", "speedup")
     rows = [
         [
             str(row["new_tokens"]),
@@ -54,10 +54,10 @@ def paper() -> Json | None:
     ]
     machine = results["environment"]
     where = (
-        "Theirs: Dolly v2 12B with 3B as its draft, on a server. Ours: the embedded pair, "
-        f"K = {results['draft_length']}, prompt included, on {machine['cpu']} with "
+        "Paper: Dolly v2 12B with 3B as its draft, on a server. This project: the embedded pair, "
+        f"K = {results['draft_length']}, prefill included, on {machine['cpu']} with "
         f"{machine['cores']} cores, OpenVINO {machine['openvino']}, {results['created'][:10]}. "
-        "Seconds of two machines and two pairs cannot be compared; the ratios can."
+        "Models and machines differ, so compare the speedups, not the seconds."
     )
     return {"columns": (*columns, *ours), "rows": rows, "where": where}
 
@@ -97,7 +97,7 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
         "before": ("…" if len(before) > _BEFORE else "") + before[-_BEFORE:],
         "drafted": _named(trace, drafted),
         "chosen": _named(trace, chosen),
-        "where": f"target run {step.index + 1}, draft position {place + 1}",
+        "where": f"step {step.index + 1}, position {place + 1} of the draft",
     }
     if not trace.greedy:
         number = step.uniform[place]
@@ -105,7 +105,7 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
             "draft_prob": _probability(step.draft_prob[place]),
             "target_prob": _probability(step.target_prob[place]),
             "accept_prob": _probability(step.accept_prob[place]),
-            "drawn": "none: it was certain" if number is None else f"{number:.3f}",
+            "drawn": "none: the outcome was certain" if number is None else f"{number:.3f}",
         }
     recorded = _has_candidates(step, place)
     target = step.target_top[place] if recorded else ()
@@ -113,8 +113,11 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
     if trace.greedy:
         table = _agreement(trace, target, draft)
     else:
-        wanted = dict(target) | {drafted: step.target_prob[place]}
-        table = _residual(trace, wanted, dict(draft) | {drafted: step.draft_prob[place]})
+        table = _residual(
+            trace,
+            dict(target) | {drafted: step.target_prob[place]},
+            dict(draft) | {drafted: step.draft_prob[place]},
+        )
     return {
         "state": "greedy" if trace.greedy else "sampled",
         "fields": fields,
@@ -125,16 +128,16 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
 
 
 def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
-    """Both models' likeliest tokens, side by side by rank."""
+    """The most likely tokens of both models, side by side by rank."""
     rows = [
         [str(rank), _named(trace, a), _probability(p), _named(trace, b), _probability(q)]
         for rank, ((a, p), (b, q)) in enumerate(zip(target, draft, strict=False), start=1)
     ]
-    return Table(("Choice", "Target’s", "probability", "Draft’s", "probability"), rows)
+    return Table(("Rank", "Target", "probability", "Draft", "probability"), rows)
 
 
 def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -> Table:
-    """What the target gives beyond what the draft does, of the tokens that either recorded."""
+    """The residual, of the tokens whose probabilities are recorded."""
     rows = [
         [
             _named(trace, each.token),
@@ -145,31 +148,30 @@ def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -
         ]
         for each in residual(target, draft)
     ]
-    return Table(("Token", "Target", "Draft", "Residual", "Its share"), rows)
+    return Table(("Token", "Target p", "Draft q", "Residual", "Share"), rows)
 
 
 def _cost_fields(trace: Trace) -> dict[str, str]:
     model = measured(trace)
     if model is None:
-        return {"cost": "The cost model takes both lanes, with drafts that were tested."}
+        return {"cost": "The cost model needs both methods, and drafted tokens that were tested."}
     return {
         "acceptance": f"a = {model.acceptance:.2f}",
         "draft": f"c = {model.draft:.2f}",
         "verify": f"v = {model.verify:.2f}",
         "length": f"K = {model.length}",
-        "cost": _sum(model, trace),
+        "cost": _prediction(model, trace),
     }
 
 
-def _sum(model: CostModel, trace: Trace) -> str:
-    even = model.break_even
+def _prediction(model: CostModel, trace: Trace) -> str:
+    even, best = model.break_even, model.best_length(LENGTHS)
+    gain = "does not pay at any acceptance" if even is None else f"pays from a = {even:.2f}"
     measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
-    pays = "would not pay at any acceptance" if even is None else f"pays from a = {even:.2f} on"
-    best = model.best_length(LENGTHS)
     return (
-        f"A round is expected to yield {model.block_efficiency:.2f} tokens and costs "
-        f"{model.cost:.2f} steps: {model.speedup:.2f}×{measured_speedup}. "
-        f"K = {model.length} {pays}; the best draft length here is {best or '0: none'}."
+        f"A round is expected to emit {model.block_efficiency:.2f} tokens in the time of "
+        f"{model.cost:.2f} target steps, a speedup of {model.speedup:.2f}×{measured_speedup}. "
+        f"K = {model.length} {gain}; the best draft length is {best or '0, no drafting'}."
     )
 
 

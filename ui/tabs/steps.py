@@ -1,4 +1,4 @@
-"""What each target run cost, and what it yielded."""
+"""What each step takes, and the tokens that it emits. A step is one forward pass of the target."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ui.plots.figure import (
     axes,
     bar_style,
     milliseconds,
-    run_axis,
     shown_lane,
+    step_axis,
 )
 from ui.plots.plot import Plot
 from ui.plots.table import Table
@@ -19,7 +19,7 @@ from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
 _TIMES = {f"{part}_s": (part, pattern) for part, pattern in PARTS if part != "prefill"}
-_YIELD = (  # what: its colour, its pattern, its edge; the first four were made, the others lost
+_YIELD = (  # tokens: name, colour, pattern, edge; the first four are emitted, the others `LOST`
     ("accepted", "--accepted", "", "--accepted-edge"),
     ("resampled", "--resampled", "/", "--resampled-edge"),
     ("bonus", "--bonus", ".", "--bonus-edge"),
@@ -27,55 +27,55 @@ _YIELD = (  # what: its colour, its pattern, its edge; the first four were made,
     ("rejected", "--soft", "x", "--mute"),
     ("unused", "--soft", "-", "--mute"),
 )
-_MARKED = 14  # pixels of the widest mark
-_NAMED = 5  # cut values that a note names
+_WIDEST_MARK = 14  # pixels
+_MOST_NAMED = 5  # steps that a note names
 
 
 def _cost(trace: Trace) -> Figure:
-    """Its parts, stacked; and what its tokens take where they are made one by one."""
+    """Its parts, stacked, and the time that its tokens take autoregressively."""
     name, lane = shown_lane(trace)
-    runs = [step.index + 1 for step in lane.steps]
+    numbers = [step.index + 1 for step in lane.steps]
     data: list[Json] = [
         {
             "type": "bar",
-            "x": runs,
+            "x": numbers,
             "y": [milliseconds(getattr(step, field)) for step in lane.steps],
             "name": part,
             "marker": bar_style(f"--{part}-time", pattern),
-            "hovertemplate": f"run %{{x}}<br>{part} %{{y:.2f}} ms<extra>{name}</extra>",
+            "hovertemplate": f"step %{{x}}<br>{part} %{{y:.2f}} ms<extra>{name}</extra>",
         }
         for field, (part, pattern) in _TIMES.items()
     ]
-    layout = axes(trace.created, "target run", "milliseconds", xaxis=run_axis(lane))
+    layout = axes(trace.created, "step", "milliseconds", xaxis=step_axis(lane))
     notes = []
     evens = [milliseconds(seconds) for seconds in break_even_s(trace, lane)]
     if evens:
-        data += _marks(runs, evens)
+        data += _marks(numbers, evens)
     else:
-        notes.append("No break-even here: it takes an autoregressive lane.")
+        notes.append("No break-even marks: they need an autoregressive run to compare with.")
     costs = {step.index + 1: milliseconds(step.seconds) for step in lane.steps}
     if limit := outlier_limit(list(costs.values())):
         limit = max([limit, *(1.05 * even for even in evens)])
-        cut = {run: cost for run, cost in costs.items() if cost > limit}
+        cut = {step: cost for step, cost in costs.items() if cost > limit}
         if cut:
             layout["yaxis"]["range"] = [0, limit]
-            data.append(_arrows(cut, limit, len(runs)))
+            data.append(_arrows(cut, limit, len(numbers)))
             notes.append(_cut_note(cut, limit))
     return Figure(data, layout, lambda: steps_table(trace), " ".join(notes))
 
 
-def _marks(runs: list[int], evens: list[float]) -> list[Json]:
-    """With a rim, or a mark within a dark bar would not be seen."""
+def _marks(numbers: list[int], evens: list[float]) -> list[Json]:
+    """With a rim, without which a mark on a dark bar is not visible."""
 
     def lines(colour: str, width: int) -> Json:
         return {
             "type": "scatter",
-            "x": runs,
+            "x": numbers,
             "y": evens,
             "mode": "markers",
             "marker": {
                 "symbol": "line-ew-open",
-                "size": max(3.0, min(_MARKED, 800 / max(1, len(runs)))),
+                "size": max(3.0, min(_WIDEST_MARK, 800 / max(1, len(numbers)))),
                 "color": f"var({colour})",
                 "line": {"color": f"var({colour})", "width": width},
             },
@@ -86,20 +86,20 @@ def _marks(runs: list[int], evens: list[float]) -> list[Json]:
         lines("--ink", 2)
         | {
             "name": "break-even",
-            "hovertemplate": "run %{x}<br>break-even %{y:.2f} ms<extra></extra>",
+            "hovertemplate": "step %{x}<br>break-even %{y:.2f} ms<extra></extra>",
         },
     ]
 
 
-def _arrows(cut: dict[int, float], limit: float, runs: int) -> Json:
-    """Where a bar is longer than the axis: how long it is, on the side where there is room."""
+def _arrows(cut: dict[int, float], limit: float, steps: int) -> Json:
+    """The length of each bar that the axis cuts, on the side with room for it."""
     return {
         "type": "scatter",
         "x": list(cut),
         "y": [0.97 * limit] * len(cut),
         "text": [f" {cost:.0f} ms " for cost in cut.values()],
         "mode": "markers+text",
-        "textposition": [f"middle {'right' if run <= runs / 2 else 'left'}" for run in cut],
+        "textposition": [f"middle {'right' if step <= steps / 2 else 'left'}" for step in cut],
         "textfont": {"color": "var(--ink)"},
         "name": "cut off",
         "marker": {
@@ -108,31 +108,31 @@ def _arrows(cut: dict[int, float], limit: float, runs: int) -> Json:
             "color": "var(--ink)",
             "line": {"color": "var(--card)", "width": 1},
         },
-        "hovertemplate": "run %{x}<br>in all%{text}<extra>cut off</extra>",
+        "hovertemplate": "step %{x}<br>total%{text}<extra>cut off</extra>",
     }
 
 
 def _cut_note(cut: dict[int, float], limit: float) -> str:
-    named = [f"run {run} ({cost:.0f} ms)" for run, cost in list(cut.items())[:_NAMED]]
+    named = [f"{step} ({cost:.0f} ms)" for step, cost in list(cut.items())[:_MOST_NAMED]]
     if more := len(cut) - len(named):
         named.append(f"{more} more")
-    return f"Cut off at {limit:.0f} ms, so that the others can be read: {', '.join(named)}."
+    return f"Bars are cut off at {limit:.0f} ms; longer steps: {', '.join(named)}."
 
 
 def _yield(trace: Trace) -> Figure:
-    """Tokens made, above; drafts that came to nothing, below."""
+    """Tokens emitted, above; drafted tokens that are lost, below."""
     _, lane = shown_lane(trace)
     counts = yields(lane)
-    runs = [step.index + 1 for step in lane.steps]
+    numbers = [step.index + 1 for step in lane.steps]
     data: list[Json] = [
         {
             "type": "bar",
-            "x": runs,
+            "x": numbers,
             "y": [(-1 if what in LOST else 1) * count[what] for count in counts],
             "customdata": [count[what] for count in counts],
             "name": what,
             "marker": bar_style(colour, pattern, edge),
-            "hovertemplate": f"run %{{x}}<br>%{{customdata}} {what}<extra></extra>",
+            "hovertemplate": f"step %{{x}}<br>%{{customdata}} {what}<extra></extra>",
         }
         for what, colour, pattern, edge in _YIELD
         if what != "target" or any(count[what] for count in counts)
@@ -142,10 +142,10 @@ def _yield(trace: Trace) -> Figure:
     ticks = range(-least, most + 1, 1 if most + least <= 10 else 2)
     layout = axes(
         trace.created,
-        "target run",
-        "lost | made",
+        "step",
+        "lost | emitted",
         barmode="relative",
-        xaxis=run_axis(lane),
+        xaxis=step_axis(lane),
         yaxis={
             "tickvals": list(ticks),
             "ticktext": [str(abs(tick)) for tick in ticks],
@@ -158,19 +158,19 @@ def _yield(trace: Trace) -> Figure:
     def table() -> Table:
         names = [what for what, *_ in _YIELD]
         rows = [
-            [str(run), *(str(count[what]) for what in names)]
-            for run, count in zip(runs, counts, strict=True)
+            [str(number), *(str(count[what]) for what in names)]
+            for number, count in zip(numbers, counts, strict=True)
         ]
-        return Table(("Run", *(name.capitalize() for name in names)), rows)
+        return Table(("Step", *(name.capitalize() for name in names)), rows)
 
     return Figure(data, layout, table)
 
 
 def steps_table(trace: Trace) -> Table:
-    """Every target run of both lanes, the speculative first."""
+    """Every step of both lanes, the speculative first."""
     columns = (
-        *("Lane", "Run", "Draft ms", "Verify ms", "Other ms", "In all ms", "Break-even ms"),
-        *("Drafted", "Tested", "Accepted", "Made", "Drafted text", "Made text"),
+        *("Method", "Step", "Draft ms", "Verify ms", "Other ms", "Total ms", "Break-even ms"),
+        *("Drafted", "Tested", "Accepted", "Emitted", "Drafted text", "Emitted text"),
     )
     rows = []
     for name in (SPECULATIVE, AUTOREGRESSIVE):
@@ -201,15 +201,16 @@ TAB = RunTab(  # of the speculative lane, where there is one
     plots=(
         Plot(
             name="cost",
-            heading="What each target run cost",
-            sentence="Model time by part. The mark is what the run’s tokens take one by one: a bar "
-            "that stays below its mark has won.",
+            heading="Time of each step",
+            sentence="A step is one forward pass of the target, with the drafting before it. The "
+            "mark is the time that its tokens take autoregressively: a bar below it is a gain.",
             draw=_cost,
         ),
         Plot(
             name="yield",
-            heading="What each target run yielded",
-            sentence="Above the line, the tokens it made; below it, drafts that came to nothing.",
+            heading="Tokens of each step",
+            sentence="Above the line, the tokens that the step emits; below it, drafted tokens "
+            "that are rejected or never tested.",
             draw=_yield,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Where a run's time went: of each lane in all, and token by token."""
+"""Where the time of a run goes: by part, and token by token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import RunTab
 
-PARTS = (  # of a lane's time: its name, its pattern
+PARTS = (  # of a lane's time: name, pattern
     ("prefill", "."),
     ("draft", "/"),
     ("verify", ""),
@@ -24,7 +24,7 @@ _STYLES = {
 
 
 def _lanes(trace: Trace) -> Figure:
-    """Model time of each lane, by what it was spent on."""
+    """Model time of each lane, by part."""
     times = {
         name: {part: milliseconds(seconds) for part, seconds in seconds_by_part(lane).items()}
         for name, lane in trace.lanes.items()
@@ -82,13 +82,13 @@ def _lanes(trace: Trace) -> Figure:
             for name, lane in trace.lanes.items()
         ]
         parts = (f"{name.capitalize()} ms" for name in names)
-        return Table(("Lane", *parts, "In all ms", "Tokens", "Target runs", "ms a token"), rows)
+        return Table(("Method", *parts, "Total ms", "Tokens", "Steps", "ms per token"), rows)
 
     return Figure(data, layout, table)
 
 
 def _race(trace: Trace) -> Figure:
-    """Tokens made, over each lane's own clock."""
+    """Tokens over each lane's own clock."""
     series = {name: _progress(lane) for name, lane in trace.lanes.items()}
     data: list[Json] = [
         {
@@ -114,7 +114,7 @@ def _race(trace: Trace) -> Figure:
 
     layout = axes(
         trace.created,
-        "milliseconds on each lane’s own clock",
+        "milliseconds of model time",
         "tokens",
         xaxis={"rangemode": "tozero"},
     )
@@ -138,16 +138,16 @@ TAB = RunTab(
     plots=(
         Plot(
             name="lanes",
-            heading="Where the time went",
-            sentence="Model time of each lane. Prefill reads the prompt; the draft model proposes, "
-            "the target verifies.",
+            heading="Where the time goes",
+            sentence="Time spent in the models. Prefill reads the prompt; the draft model proposes "
+            "tokens, the target verifies them.",
             draw=_lanes,
         ),
         Plot(
             name="race",
-            heading="The race",
-            sentence="Tokens made, over each lane’s own clock. A speculative run makes several at "
-            "once.",
+            heading="Tokens over time",
+            sentence="Tokens generated, each method on its own clock. A speculative step adds "
+            "several tokens at once.",
             draw=_race,
         ),
     ),
