@@ -164,8 +164,7 @@ class Speculative:
                 left -= len(tokens)
 
                 # Roll both caches back to what stands.
-                target_rolled_back = _roll_back(target, len(sequence) - 1)
-                draft_rolled_back = _roll_back(drafter, len(sequence) - 1)
+                dropped = [_roll_back(cached, len(sequence) - 1) for cached in (target, drafter)]
                 end = perf_counter()
 
                 step = Step(
@@ -179,9 +178,7 @@ class Speculative:
                     **fields_of(Verification, verdict),
                     target_top=_likeliest(logits[: len(tokens)], params, self._candidates),
                     draft_top=_draft_likeliest(draft, self._candidates),
-                    **_cached(target, drafter),
-                    target_rolled_back=target_rolled_back,
-                    draft_rolled_back=draft_rolled_back,
+                    **_caches(target, drafter, *dropped),
                 )
                 start = perf_counter()
                 drafter.observe(step, None if hidden is None else hidden[: len(tokens)])
@@ -198,6 +195,7 @@ class Speculative:
 def _verdict(
     logits: Logits, draft: Draft, params: SamplingParams, rng: np.random.Generator
 ) -> Verdict:
+    """Verifies a draft by the logits after each of its tokens and before the first."""
     if not draft.tokens:  # greedy needs no distribution here
         return Verdict(token=sample_token(logits, params, rng), origin=Origin.TARGET)
     return verify(probabilities(logits, params), draft.probs, draft.tokens, rng)
@@ -222,12 +220,17 @@ def _roll_back(cached: CausalLM | Drafter, length: int) -> int:
     return dropped
 
 
-def _cached(target: CausalLM, drafter: Drafter) -> dict[str, Any]:
+def _caches(
+    target: CausalLM, drafter: Drafter, target_rolled_back: int, draft_rolled_back: int
+) -> dict[str, Any]:
+    """The fields of a step that describe both caches."""
     return {
         "target_kv_len": len(target),
         "draft_kv_len": len(drafter),
         "target_kv_bytes": target.kv_bytes,
         "draft_kv_bytes": drafter.kv_bytes,
+        "target_rolled_back": target_rolled_back,
+        "draft_rolled_back": draft_rolled_back,
     }
 
 

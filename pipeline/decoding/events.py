@@ -1,4 +1,4 @@
-"""What a decoder says while it works: frozen, plain, picklable. Token ids, never text."""
+"""What a decoder yields: frozen, plain, picklable. Token ids, never text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 
 Candidates = tuple[tuple[int, float], ...]  # tokens with their probabilities, the likeliest first
 
-
-AUTOREGRESSIVE, SPECULATIVE = "autoregressive", "speculative"  # the names of lanes
+AUTOREGRESSIVE, SPECULATIVE = "autoregressive", "speculative"  # the names of the lanes
 
 
 class Origin(StrEnum):
     """Where a token came from (the words of Chen et al. 2023, arXiv 2302.01318)."""
 
     TARGET = "target"  # the target's own, with nothing drafted before it
-    ACCEPTED = "accepted"  # drafted, and passed the target's test
+    ACCEPTED = "accepted"  # drafted, and accepted by the target
     RESAMPLED = "resampled"  # replaces the first rejected draft
     BONUS = "bonus"  # the extra target token after a full acceptance
 
@@ -50,10 +49,10 @@ class Verification:
     """How a draft was verified. The lists have one entry for each drafted token.
 
     Attributes:
-        accepted: tokens that passed; the first rejection ends the tests.
-        draft_prob, target_prob: what each model gave the token.
-        accept_prob: the chance that it passes.
-        uniform: the number drawn where one was needed, that is for a tested token whose accept
+        accepted: tokens accepted; after the first rejection none is tested.
+        draft_prob, target_prob: the probability that each model gives the token.
+        accept_prob: the chance that it is accepted.
+        uniform: the random number, where one was needed: for a tested token whose accept
             probability is neither 0 nor 1.
     """
 
@@ -68,7 +67,7 @@ class Verification:
 class Round(Verification):
     """One forward pass of the target: its draft, what became of that, and what it cost.
 
-    The likeliest tokens are of the distributions that were tested; greedy, of the models' own, at
+    The likeliest tokens are of the distributions that were compared; greedy, of the models' own, at
     temperature 1. They are there if the decoder was asked for them.
     """
 

@@ -4,8 +4,8 @@ Each lane's clock is the sum of the seconds it spent computing, as its own event
 lane moves until its clock is `LEAD` ahead, then the one that is furthest behind does: so the lanes
 advance together though only one computes at a time, and none pays for another.
 
-They do not change at every step, because a change costs: the plugin prepares a model anew for a
-run of another width than the last, which takes as long as half a step of a small model.
+They do not take turns at every step, because a turn costs: the plugin prepares a model anew for a
+forward pass of another size than the last, which takes half a step of a small model.
 """
 
 from __future__ import annotations
@@ -19,16 +19,11 @@ from pipeline.decoding.events import Event, Prefill, Step
 Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # which lanes, and how
 Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]
 
-
-def schedule_of(mode: Mode) -> Schedule:
-    return one_by_one if mode == "sequential" else race
-
-
-LEAD = 0.05  # seconds; no eye sees it
+LEAD = 0.05  # seconds; too short to be seen
 
 
 def race(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
-    """Interleaves the lanes' events; on a tie the first named moves.
+    """Interleaves the lanes' events; of equals the first named moves.
 
     Closing it closes every lane that can be closed.
     """
@@ -55,6 +50,11 @@ def one_by_one(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Eve
         for name, lane in lanes.items():
             for event in lane:
                 yield name, event
+
+
+def schedule_of(mode: Mode) -> Schedule:
+    """How the lanes of a mode take turns."""
+    return one_by_one if mode == "sequential" else race
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""From logits to probabilities to a token. NumPy only; the generator is always the caller's."""
+"""From logits to probabilities to a token. NumPy only; the random generator is the caller's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pipeline.decoding.events import Candidates
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]
 
-_WORTH_TELLING = 5e-4  # probability of a candidate
-_LEAST_TEMPERATURE = 1e-6  # below it, float32 cannot tell a temperature from greedy
+_MIN_CANDIDATE_PROB = 5e-4  # of a token that is shown beside the one sampled
+_MIN_TEMPERATURE = 1e-6  # below it, float32 cannot represent the difference to greedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SamplingParams:
 
 
 def probabilities(logits: Logits, params: SamplingParams) -> Probs:
-    """The distributions to sample from: temperature, then top-k, then top-p, as is usual.
+    """The distributions to sample from: temperature, then top-k, then top-p, as in Hugging Face.
 
     Args:
         logits: float32[n, vocab].
@@ -49,7 +49,7 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
     # In place after the first line: large temporaries cost more than the arithmetic. The maximum is
     # taken off before the division, so that a tiny temperature cannot overflow.
     probs: Probs = logits - logits.max(axis=-1, keepdims=True)
-    probs /= np.float32(max(params.temperature, _LEAST_TEMPERATURE))
+    probs /= np.float32(max(params.temperature, _MIN_TEMPERATURE))
     if 0 < params.top_k < logits.shape[-1]:
         kth = np.partition(probs, -params.top_k, axis=-1)[:, -params.top_k, None]
         probs[probs < kth] = -np.inf
@@ -63,11 +63,11 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
 
 def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
     """Of each row of float32[n, vocab], the `count` likeliest tokens, or those above 0.0005 if they
-    are fewer: for telling, not for deciding.
+    are fewer: to be shown, not to sample from.
     """
     found = []
     for row in probs:
-        likely = np.flatnonzero(row > _WORTH_TELLING)
+        likely = np.flatnonzero(row > _MIN_CANDIDATE_PROB)
         if not likely.size:  # nearly uniform
             likely = np.argpartition(row, -count)[-count:]
         best = likely[np.argsort(-row[likely], kind="stable")[:count]]
@@ -92,8 +92,8 @@ def sample(probs: Probs, rng: np.random.Generator) -> int:
     if len(possible) == 1:
         return int(possible[0])
     cumulative = np.cumsum(probs[possible], dtype=np.float64)
-    place = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
-    return int(possible[place])
+    index = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
+    return int(possible[index])
 
 
 def _keep_nucleus(row: Probs, top_p: float) -> None:

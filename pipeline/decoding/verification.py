@@ -76,18 +76,17 @@ def verify(
 
     Args:
         target_probs: float32[g+1, vocab], row i the target's distribution after i drafted tokens.
-        draft_probs: float32[g, vocab], what each token was drawn from; None if deterministic.
+        draft_probs: float32[g, vocab], what each token was sampled from; None if deterministic.
         draft_tokens: the g proposed ids; g may be 0.
     """
     # Plain floats: for a handful of tokens, each call into NumPy takes longer than the arithmetic.
-    places = list(enumerate(draft_tokens))
-    target_prob = [float(target_probs[place, token]) for place, token in places]
-    draft_prob = [1.0] * len(places)
+    target_prob = [float(target_probs[i, token]) for i, token in enumerate(draft_tokens)]
+    draft_prob = [1.0] * len(draft_tokens)
     if draft_probs is not None:
-        draft_prob = [float(draft_probs[place, token]) for place, token in places]
+        draft_prob = [float(draft_probs[i, token]) for i, token in enumerate(draft_tokens)]
     accept_prob = [min(1.0, p / q) for p, q in zip(target_prob, draft_prob, strict=True)]
 
-    uniform: list[float | None] = [None] * len(places)
+    uniform: list[float | None] = [None] * len(draft_tokens)
     accepted = 0
     for i, chance in enumerate(accept_prob):
         if 0 < chance < 1:
@@ -96,7 +95,7 @@ def verify(
             break
         accepted += 1
 
-    if accepted < len(places):
+    if accepted < len(draft_tokens):
         origin = Origin.RESAMPLED
         draft_row = None if draft_probs is None else draft_probs[accepted]
         remaining = _residual(target_probs[accepted], draft_row, draft_tokens[accepted])
@@ -120,10 +119,10 @@ def _passes(chance: float, uniform: float | None) -> bool:
 
 
 def _residual(target_row: Probs, draft_row: Probs | None, rejected: int) -> Probs:
-    """What the target wants beyond what the draft already gave: (target - draft), positive part.
+    """The distribution to resample from: (target - draft), positive part, not normalised.
 
-    `sample` normalises it. It is empty only if rounding made the two rows equal, where rejecting
-    had probability zero; the target's own row is then right.
+    It is empty only if rounding made the two rows equal, where the chance of a rejection was zero;
+    the target's own row is then right.
     """
     if draft_row is None:
         remaining = target_row.copy()
