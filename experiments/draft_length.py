@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.request import DRAFT_LENGTHS, Request
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 
 Length = int | Literal["auto"]
 
-LENGTHS: tuple[Length, ...] = (*range(MAX_DRAFT_LENGTH + 1), "auto")  # 0 is autoregression
+LENGTHS: tuple[Length, ...] = (*DRAFT_LENGTHS, "auto")
 REPEATS = 3
 
 

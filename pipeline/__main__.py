@@ -10,7 +10,7 @@ from typing import get_args
 
 from pipeline.convert import show
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
-from pipeline.decoding.events import Origin
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
@@ -20,7 +20,8 @@ from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
-from pipeline.trace.record import SPECULATIVE, Lane, Token, Trace
+from pipeline.trace.metrics import outcome
+from pipeline.trace.record import Lane, Token, Trace
 
 _COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
     Origin.TARGET: "",
@@ -29,6 +30,11 @@ _COLOURS = {  # blue, orange and magenta; underline and bold tell them apart wit
     Origin.BONUS: "\033[3;35m",
 }
 _RESET = "\033[0m"
+_OUTCOMES = {
+    "win": "faster",
+    "even": "— no difference here",
+    "loss": "— speculation loses here",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,7 +143,7 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     """
     run = dolly.start(request, mode)
     colour = sys.stdout.isatty()
-    live = "autoregressive" if mode == "autoregressive" else "speculative"
+    live = mode if mode == AUTOREGRESSIVE else SPECULATIVE
     print(_heading(live))
     try:
         for update in run:
@@ -152,8 +158,7 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     for name, lane in trace.lanes.items():
         print(f"{name:>14}  {_figures(name, lane)}")
     if trace.speedup:
-        verdict = "faster" if trace.speedup >= 1 else "— speculation loses here"
-        print(f"{'speedup':>14}  {trace.speedup:.2f}× {verdict}")
+        print(f"{'speedup':>14}  {trace.speedup:.2f}× {_OUTCOMES[outcome(trace.speedup)]}")
     if trace.identical is not None:
         same = "identical output" if trace.identical else "OUTPUTS DIFFER"
         print(f"{'greedy':>14}  {same}, {trace.agreeing_tokens} tokens agree")

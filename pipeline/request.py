@@ -14,6 +14,7 @@ from pipeline.runtime.kv_cache.registry import DEFAULT, find_policy
 from pipeline.text.prompt import check_texts
 
 MAX_DRAFT_LENGTH = 8
+DRAFT_LENGTHS = range(MAX_DRAFT_LENGTH + 1)  # 0 is autoregression
 MAX_NEW_TOKENS = 2048
 MAX_SEED = 2**32 - 1
 

@@ -10,6 +10,7 @@ from pipeline.request import Request
 from pipeline.trace.metrics import measured
 from tests import traces
 from tests.fake_dolly import FakeDolly
+from tests.traces import alone
 from ui.verdict import summary, verdict
 
 
@@ -26,10 +27,6 @@ def timed(draft_s, verify_s, step_s=0.010, **settings):
         },
         **settings,
     )
-
-
-def alone(trace, name):
-    return replace(trace, lanes={name: trace.lanes[name]})
 
 
 def test_the_figures_are_the_trace_s_own():

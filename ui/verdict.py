@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipeline.decoding.economics import CostModel
+from pipeline.request import DRAFT_LENGTHS
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.metrics import measured, outcome
 from pipeline.trace.record import Lane, Trace
-from ui.tabs.acceptance import LENGTHS
 
 _REASONS = {  # of a loss, by `CostModel`'s fields
     "acceptance": "too few drafts are accepted (a = {:.2f} of those tested)",
@@ -114,7 +114,7 @@ def _reason(model: CostModel) -> str:
 
 
 def _thresholds(model: CostModel) -> str:
-    even, best = model.break_even, model.best_length(LENGTHS)
+    even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
     pays = f"Drafting K = {model.length} tokens pays from an acceptance of {_percent(even)}"
     if even is None:
         pays = f"Drafting K = {model.length} tokens does not pay at any acceptance"

@@ -12,12 +12,9 @@ from operator import attrgetter
 from statistics import median
 from typing import Any
 
-from pipeline.decoding.events import FinishReason, Origin, Round
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, FinishReason, Origin, Round
 
 SCHEMA = "trace@1"
-
-AUTOREGRESSIVE = "autoregressive"
-SPECULATIVE = "speculative"
 
 
 @dataclass(frozen=True, slots=True)

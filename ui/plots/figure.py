@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
+from pipeline.trace.record import Lane, Trace
 from ui.plots.table import Table
 
 PLOTLY = files("plotly") / "package_data" / "plotly.min.js"

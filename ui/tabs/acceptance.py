@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.decoding.economics import CostModel
-from pipeline.request import MAX_DRAFT_LENGTH
+from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import acceptance_by_position, measured
 from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import RunTab
-
-LENGTHS = range(MAX_DRAFT_LENGTH + 1)
 
 
 def _positions(trace: Trace) -> Figure:
@@ -80,11 +78,11 @@ def _predicted(trace: Trace) -> Figure:
     if model is None or speedup is None:
         note = "The prediction needs both methods, and drafted tokens that were tested."
         return Figure([], layout, lambda: Table(columns, []), note)
-    lengths = [replace(model, length=length) for length in LENGTHS]
+    lengths = [replace(model, length=length) for length in DRAFT_LENGTHS]
     data: list[Json] = [
         {
             "type": "scatter",
-            "x": list(LENGTHS),
+            "x": list(DRAFT_LENGTHS),
             "y": [round(each.speedup, 4) for each in lengths],
             "name": "predicted",
             "mode": "lines+markers",
@@ -109,7 +107,7 @@ def _predicted(trace: Trace) -> Figure:
     highest = max(speedup, *(each.speedup for each in lengths))
     layout["shapes"] = [even | {"line": {"color": "var(--mute)", "width": 1, "dash": "dash"}}]
     layout["yaxis"]["range"] = [0, 1.15 * highest]
-    layout["xaxis"]["tickvals"] = list(LENGTHS)
+    layout["xaxis"]["tickvals"] = list(DRAFT_LENGTHS)
 
     def table() -> Table:
         rows = [_row(each, speedup if each.length == model.length else None) for each in lengths]

@@ -6,9 +6,10 @@ import json
 from functools import cache
 from pathlib import Path
 
+from pipeline.decoding.events import SPECULATIVE
 from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
 from pipeline.trace.metrics import cache_use
-from pipeline.trace.record import SPECULATIVE, Trace
+from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Candidates, Origin
+from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from ui.plots.figure import Json
 from ui.plots.table import Table
-from ui.tabs.acceptance import LENGTHS
 from ui.tabs.tab import RunTab
 
 _PAPER = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
@@ -165,7 +165,7 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
 
 
 def _prediction(model: CostModel, trace: Trace) -> str:
-    even, best = model.break_even, model.best_length(LENGTHS)
+    even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
     gain = "does not pay at any acceptance" if even is None else f"pays from a = {even:.2f}"
     measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
     return (

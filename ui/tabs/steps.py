@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.metrics import LOST, break_even_s, outlier_limit, yields
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Trace
+from pipeline.trace.record import Trace
 from ui.plots.figure import (
     Figure,
     Json,

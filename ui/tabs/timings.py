@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.metrics import progress, seconds_by_part
-from pipeline.trace.record import AUTOREGRESSIVE, SPECULATIVE, Lane, Trace
+from pipeline.trace.record import Lane, Trace
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
