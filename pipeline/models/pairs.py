@@ -147,7 +147,7 @@ def _dolly(size: str, draft: Model) -> Pair:
     return Pair(
         name=f"dolly-v2-{size}",
         title=f"Dolly v2 {size.upper()}, draft {draft.id.split('/')[1]}",
-        note="Databricks' instruction-following model of 2023; it can be fluent and wrong.",
+        note="Databricks’ instruction-following model of 2023. Its answers can be wrong.",
         target=_DOLLY[size],
         draft=draft,
         examples=_EXAMPLES,
@@ -161,8 +161,8 @@ PAIRS = {
         Pair(
             name=DEFAULT_PAIR,
             title="Dolly mini, 40 M",
-            note="A tiny Dolly trained for this page. It answers what it was taught, nearly word "
-            "for word; asked anything else, it mostly recites another answer.",
+            note="A small Dolly trained for this page. It repeats the answers that it was trained "
+            "on almost word for word; to other questions it mostly gives one of those answers.",
             target=Model(str(EMBEDDED / "target"), parameters=39_845_888, licence="CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), parameters=4_980_736, licence="CC BY-SA 4.0"),
             examples=_MINI_EXAMPLES,
@@ -192,7 +192,7 @@ def own_pair(target: str, draft: str) -> Pair:
     return Pair(
         name=_own_name(last[0]),
         title=f"{last[0]}, draft {last[1]}",
-        note="A pair of yours.",
+        note="Your own pair.",
         target=Model(target),
         draft=Model(draft),
         examples=_EXAMPLES,
@@ -211,7 +211,7 @@ def _in_folder(name: str | Path) -> Pair:
         raise UserError("pair", str(name), choices)
     pair = own_pair(str(folder / "target"), str(folder / "draft"))
     name = _own_name(folder.name)
-    return replace(pair, name=name, title=name, note="A pair from a folder of yours.")
+    return replace(pair, name=name, title=name, note="A pair from your own folder.")
 
 
 def _own_name(name: str) -> str:

@@ -29,7 +29,7 @@ def picture(trace: Trace) -> Json:
     name, lane = shown_lane(trace)
     return {
         "lane": name,
-        "kept_as": f"This run kept its keys and values {about}",
+        "kept_as": f"This run keeps its keys and values {about}",
         "block": trace.pair.get("kv_block") or 0,
         "models": {
             model: [

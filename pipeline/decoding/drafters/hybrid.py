@@ -87,4 +87,4 @@ def _build(parts: Parts) -> HybridDrafter:
     return HybridDrafter(lookup, model, parts.costs())
 
 
-HYBRID = DrafterSpec(name="hybrid", title="hybrid: whichever promises more", build=_build)
+HYBRID = DrafterSpec(name="hybrid", title="Hybrid: lookup or the draft model", build=_build)

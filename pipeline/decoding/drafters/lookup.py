@@ -105,7 +105,7 @@ def _build(parts: Parts) -> PromptLookupDrafter:
 
 LOOKUP = DrafterSpec(
     name="lookup",
-    title="lookup: copies what the text said before",
+    title="Lookup: copies from the text so far",
     build=_build,
     draft_model=False,
     cost=lambda costs: 0.0,

@@ -83,4 +83,4 @@ def _build(parts: Parts) -> ModelDrafter:
     return ModelDrafter(parts.draft_model(), parts.vocab_size, parts.end_ids)
 
 
-MODEL = DrafterSpec(name="model", title="the draft model", build=_build)
+MODEL = DrafterSpec(name="model", title="Draft model", build=_build)

@@ -49,8 +49,8 @@ class MaskedKVCache:
 
 MASKED = CachePolicy(
     name="stateful-masked",
-    summary="masks what was rejected",
-    about="as the model’s own states, without blocks. What is rolled back stays where it is, "
-    "masked, and takes room until the end.",
+    summary="masks what is rolled back",
+    about="in the model’s own states, without blocks. Tokens that are rolled back stay in place, "
+    "masked, and take memory until the end.",
     caches=lambda compiled, lock, lossless: MaskedKVCache,
 )

@@ -172,9 +172,9 @@ def _caches(
 
 PAGED = CachePolicy(
     name="paged",
-    summary="rolls back at no cost",
-    about=f"in blocks of {BLOCK_SIZE} tokens, found through a table. Rolling back is a smaller "
-    "number: nothing is copied, and an empty block goes back to the pool.",
+    summary="rollback at no cost",
+    about=f"in blocks of {BLOCK_SIZE} tokens, which a block table maps to memory. A rollback only "
+    "shortens the sequence: nothing is copied, and empty blocks are freed.",
     caches=_caches,
     prepare=_prepare,
     token_axis=0,

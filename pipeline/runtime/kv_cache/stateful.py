@@ -89,8 +89,8 @@ def token_bytes(request: ov.InferRequest) -> int:
 
 STATEFUL = CachePolicy(
     name="stateful",
-    summary="trims what was rejected",
-    about="as the model’s own states, without blocks. Rolling back reads every state out, cuts it "
-    "and sets it again.",
+    summary="trims what is rolled back",
+    about="in the model’s own states, without blocks. A rollback reads every state, cuts it and "
+    "sets it again.",
     caches=lambda compiled, lock, lossless: StatefulKVCache,
 )

@@ -40,7 +40,7 @@ class Uncached:
 
 UNCACHED = CachePolicy(
     name="uncached",
-    summary="the whole text in every run",
-    about="not at all: every run reads the whole text again.",
+    summary="reads the whole text in every pass",
+    about="nowhere: every forward pass reads the whole text again.",
     caches=lambda compiled, lock, lossless: Uncached,
 )
