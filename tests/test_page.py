@@ -1,6 +1,7 @@
 """The page, in a real browser against the real app."""
 
 import json
+import re
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict, fields
@@ -32,6 +33,7 @@ from tests.served import (
     status_says,
     wait_for_end,
 )
+from ui.component import ASSETS
 from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
@@ -55,6 +57,10 @@ BAD_INPUT = [  # field of the API, value, how its one line begins
     ("kv_cache", "magic", "KV cache: “magic” —"),
     ("drafter", "oracle", "drafter: “oracle” —"),
 ]
+
+
+def read(file):
+    return file.read_text(encoding="utf-8")
 
 
 def test_a_run_streams_in_both_panes(page, dolly):
@@ -130,6 +136,19 @@ def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
     session.stop()
     assert changed() == {"notice", "header"}
     session.close()
+
+
+def test_every_id_that_a_style_sheet_names_is_on_the_page():
+    """Else what it styles has lost its style, and no other test fails."""
+    page = Page(loader_of(FakeDolly(PLAIN)))
+    there = {block.elem_id for block in page.blocks.blocks.values()}
+    there |= {
+        id for file in ASSETS.glob("*/*.html") for id in re.findall(r' id="([\w-]+)"', read(file))
+    }
+    selectors = [re.sub(r"\{[^{}]*\}", "", read(file)) for file in ASSETS.glob("*/*.css")]
+    named = {id for text in selectors for id in re.findall(r"#([a-z][\w-]*)", text)}
+    assert named <= there
+    assert {"examples", "details"} <= named
 
 
 def test_gradios_queue_has_the_pace_that_the_page_slows_down():

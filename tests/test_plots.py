@@ -287,7 +287,7 @@ def test_the_blocks_step_with_the_slider(after):
         assert filled.count() == step.target_kv_len
         words = page.locator(".models section h3").first.inner_text()
         assert f"{step.target_kv_len} tokens" in words
-    assert page.get_by_text("What a rollback takes").is_visible()
+    assert page.get_by_text("The time of a rollback").is_visible()
 
 
 def test_the_blocks_follow_the_scrubber(after):

@@ -61,7 +61,7 @@ class Controls:
                 )
                 self.run = gr.Button("Run both", variant="primary", elem_id="run", min_width=104)
                 self.stop = gr.Button("Stop", elem_id="stop", min_width=72)
-            with gr.Row(elem_id="chips"):
+            with gr.Row(elem_id="examples"):
                 most = max(len(pair.examples) for pair in loader.pairs.values())
                 self._examples = [_example(loader.pair, place) for place in range(most)]
             with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):

@@ -125,7 +125,7 @@ def _caches(trace: Trace) -> Figure:
     layout = axes(
         trace.created,
         "step",
-        "megabytes in use",
+        "megabytes",
         height=360,
         barmode="group",
         xaxis={"anchor": "y2"} | step_axis(lane),
@@ -133,7 +133,7 @@ def _caches(trace: Trace) -> Figure:
         yaxis2={
             "domain": [0.0, 0.34],
             "anchor": "x",
-            "title": {"text": "tokens rolled back"},
+            "title": {"text": "rolled back"},
             "gridcolor": "var(--line)",
             "zeroline": False,
             "rangemode": "tozero",
