@@ -20,7 +20,7 @@ from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
-from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.record import Trace
 from training.corpus import DATA, held_out
 
@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--draft-length", type=int, default=4)
     parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--kv-cache", choices=exact, default=DEFAULT)
+    parser.add_argument("--kv-cache", choices=exact, default=DEFAULT_POLICY)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--lossy", action="store_true", help="the plugin's fastest settings")
     options = parser.parse_args()

@@ -19,7 +19,7 @@ from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import outcome
 from pipeline.trace.record import Lane, Token, Trace
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stderr.isatty():  # a log has no use for it
             show([Progress("compiling")])
         dolly = Dolly(choice.pair, store=choice.store, device=choice.device)
-        if note := dolly.models(request.kv_cache, request.kv_precision).note:
+        if note := dolly.models_for(request).note:
             print(note, file=sys.stderr)
         trace = _show(dolly, request, options.mode)
         if options.json:
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_DRAFTER,
         help="; ".join(spec.title for spec in DRAFTERS.values()),
     )
-    parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT)
+    parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT_POLICY)
     parser.add_argument(
         "--kv-precision", choices=get_args(KVPrecision), help="default: what is lossless"
     )

@@ -25,7 +25,7 @@ from pipeline.run import Run
 from pipeline.runtime.ir import weight_bytes
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
@@ -86,7 +86,7 @@ class Dolly:
 
     def models(
         self,
-        kv_cache: str = DEFAULT,
+        kv_cache: str = DEFAULT_POLICY,
         kv_precision: KVPrecision | None = None,
         hidden_layers: tuple[int, ...] = (),
     ) -> CompiledPair:
@@ -103,10 +103,15 @@ class Dolly:
                 try:
                     compiled = self._compile(*wanted)
                 except UnsupportedPolicyError as reason:
-                    note = f"no {kv_cache} cache here ({reason}): the {FALLBACK} one is used"
-                    compiled = self._compile(FALLBACK, kv_precision, hidden_layers, note)
+                    note = f"no {kv_cache} cache here ({reason}): the {FALLBACK_POLICY} one is used"
+                    compiled = self._compile(FALLBACK_POLICY, kv_precision, hidden_layers, note)
                 self._compiled[wanted] = compiled
             return self._compiled[wanted]
+
+    def models_for(self, request: Request) -> CompiledPair:
+        """`models`, as a request and its drafter need them."""
+        hidden_layers = find_drafter(request.drafter).hidden_layers
+        return self.models(request.kv_cache, request.kv_precision, hidden_layers)
 
     def _compile(
         self,
@@ -185,7 +190,7 @@ class Dolly:
 
     def lanes(self, request: Request) -> Lanes:
         """Builds the lanes of a request with its caches."""
-        models = self._models(request)
+        models = self.models_for(request)
         return Lanes(
             target=partial(models.target.sequence, self.tokenizer.size),
             draft=partial(models.draft.sequence, self._draft_vocab),
@@ -198,15 +203,11 @@ class Dolly:
     def _recorder(self) -> LaneRecorder:
         return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
 
-    def _models(self, request: Request) -> CompiledPair:
-        hidden_layers = find_drafter(request.drafter).hidden_layers
-        return self.models(request.kv_cache, request.kv_precision, hidden_layers)
-
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
-            "pair": self.describe(self._models(request)),
+            "pair": self.describe(self.models_for(request)),
             "request": asdict(request),
             "prompt_tokens": tuple(prompt),
         }

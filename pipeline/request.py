@@ -10,7 +10,7 @@ from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import DEFAULT, find_policy
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
 from pipeline.text.prompt import check_texts
 
 MAX_DRAFT_LENGTH = 8
@@ -48,7 +48,7 @@ class Request:
     top_k: int = 0
     seed: int = 0
     draft_length: int | Literal["auto"] = 4
-    kv_cache: str = DEFAULT
+    kv_cache: str = DEFAULT_POLICY
     drafter: str = DEFAULT_DRAFTER
     kv_precision: KVPrecision | None = None
 

@@ -139,16 +139,18 @@ def next_probs(target, sequence):
 
 
 def test_a_drafter_that_reads_hidden_states_is_an_entry_of_the_registry(monkeypatch):
-    """Its layers are compiled into the target, and it is handed their states after each round."""
-    read: list[tuple[int, ...]] = []
+    """Its layers are compiled into the target, and it is handed their states after each round: of
+    every token but the newest, those of a sequence that reads the whole text at once.
+    """
+    read: list[np.ndarray] = []
 
     class Reader(ModelDrafter):
         def prefill(self, tokens, hidden=None):
-            read.append(hidden.shape)
+            read.append(hidden)
             super().prefill(tokens, hidden)
 
         def observe(self, step, hidden=None):
-            read.append(hidden.shape)
+            read.append(hidden)
 
     def build(parts):
         return Reader(parts.draft_model(), parts.vocab_size, parts.end_ids)
@@ -159,10 +161,14 @@ def test_a_drafter_that_reads_hidden_states_is_an_entry_of_the_registry(monkeypa
     trace = answer(drafter=spec.name, **wanted)
     assert trace.identical
     assert trace.speculative.text == answer(**wanted).speculative.text
-    width = dolly().models(hidden_layers=spec.hidden_layers).target.hidden_width
-    assert width > 0
     rounds = [len(tokens) for tokens in trace.speculative.emitted]
-    assert read == [(count, width) for count in (len(trace.prompt_tokens) - 1, *rounds)]
+    assert [len(hidden) for hidden in read] == [len(trace.prompt_tokens) - 1, *rounds]
+    target = dolly().models(hidden_layers=spec.hidden_layers).target
+    text = [*trace.prompt_tokens, *ids(trace.speculative)]
+    whole = target.sequence().forward(text[:-1], logits_to_keep=0).hidden
+    layers = (np.split(hidden, 2, axis=1) for hidden in (np.concatenate(read), whole))
+    for got, expected in zip(*layers, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=0.02 * np.ptp(expected))
 
 
 def test_a_trace_of_the_pair_is_read_as_it_was_written():

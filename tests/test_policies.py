@@ -12,7 +12,12 @@ from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.masked import MaskedKVCache
 from pipeline.runtime.kv_cache.policy import CachePolicy, UnsupportedPolicyError
-from pipeline.runtime.kv_cache.registry import DEFAULT, FALLBACK, POLICIES, find_policy
+from pipeline.runtime.kv_cache.registry import (
+    DEFAULT_POLICY,
+    FALLBACK_POLICY,
+    POLICIES,
+    find_policy,
+)
 from pipeline.runtime.model import OVModel
 from tests.caches import FOLDER, fresh
 from tests.fake_dolly import FakeDolly, loader_of
@@ -87,7 +92,7 @@ def test_the_page_offers_a_new_policy(window):
 
 def test_a_trace_names_the_tokens_that_a_block_holds():
     trace = dolly().start(Request("Why?", max_new_tokens=1)).finish()
-    assert trace.pair["kv_block"] == POLICIES[DEFAULT].block_size == 32
+    assert trace.pair["kv_block"] == POLICIES[DEFAULT_POLICY].block_size == 32
 
 
 @pytest.mark.parametrize("name", ["disk", "", None, ["paged"], 1])
@@ -100,12 +105,12 @@ def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
     def refuse(model, family, device):
         raise UnsupportedPolicyError("not today")
 
-    policy = POLICIES[DEFAULT]
+    policy = POLICIES[DEFAULT_POLICY]
     monkeypatch.setitem(
         POLICIES,
         "odd",
         CachePolicy(name="odd", summary="", about="", caches=policy.caches, prepare=refuse),
     )
     models = dolly().models("odd")
-    assert models.policy.name == FALLBACK
-    assert models.note == f"no odd cache here (not today): the {FALLBACK} one is used"
+    assert models.policy.name == FALLBACK_POLICY
+    assert models.note == f"no odd cache here (not today): the {FALLBACK_POLICY} one is used"

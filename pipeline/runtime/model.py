@@ -22,7 +22,7 @@ from pipeline.runtime.kv_cache.policy import (
     Properties,
 )
 from pipeline.runtime.kv_cache.precision import KVPrecision, effective_precision
-from pipeline.runtime.kv_cache.registry import DEFAULT, find_policy
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
 from pipeline.runtime.sequence import OVCausalLM
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
@@ -75,7 +75,7 @@ class OVModel:
     def __init__(
         self,
         folder: Path,
-        kv_cache: str = DEFAULT,
+        kv_cache: str = DEFAULT_POLICY,
         kv_precision: KVPrecision | None = None,
         lossless: bool = True,
         threads: int = 0,

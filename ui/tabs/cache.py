@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.decoding.events import SPECULATIVE
-from pipeline.runtime.kv_cache.registry import DEFAULT, POLICIES
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import cache_use
 from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
@@ -57,13 +57,13 @@ def saved() -> Json | None:
         "columns": [
             "Tokens in the cache",
             *(f"{kind}, ms" for kind in kinds),
-            f"{DEFAULT} saves, ms",
+            f"{DEFAULT_POLICY} saves, ms",
         ],
         "rows": [
             [
                 f"{context:,}",
                 *(f"{rows[context, kind]['rollback_ms']:.2f}" for kind in kinds),
-                f"{rows[context, DEFAULT]['saved_ms']:.2f}",
+                f"{rows[context, DEFAULT_POLICY]['saved_ms']:.2f}",
             ]
             for context in contexts
         ],

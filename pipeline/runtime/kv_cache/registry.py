@@ -9,8 +9,8 @@ from pipeline.runtime.kv_cache.policy import CachePolicy
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
 
-DEFAULT = PAGED.name
-FALLBACK = STATEFUL.name  # for every model and device
+DEFAULT_POLICY = PAGED.name
+FALLBACK_POLICY = STATEFUL.name  # for every model and device
 
 # By name, in the order of menus.
 POLICIES: dict[str, CachePolicy] = {
