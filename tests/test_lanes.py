@@ -6,14 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from pipeline.decoding.events import Drafted
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import (
     HOSTILE,
-    LANES,
     PLAIN,
     assert_shows,
     opened,
@@ -23,14 +21,14 @@ from tests.served import (
     shown,
     wait_for_end,
 )
-from tests.traces import STRANGE, old, ran
-from ui.run.recorded import badge, read_trace, recorded
+from tests.traces import STRANGE, ran
+from ui.run.recorded import recorded
 from ui.run.transcript import Transcript
 from ui.run.turn import Turn
 from ui.session import Session
 
 
-def told(text):
+def parsed(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -54,65 +52,6 @@ def pending(page, lane="speculative"):
     return page.locator(f"[data-testid=pane-{lane}] .tok[data-state=drafted]").all_inner_texts()
 
 
-# --- lines and files ------------------------------------------------------------------------------
-
-
-def test_the_recorded_run_is_a_whole_race_of_the_embedded_pair_with_every_kind_of_token():
-    trace = recorded()
-    assert trace.pair["name"] == "dolly-mini"
-    assert trace.finished
-    assert trace.identical
-    origins = {token.origin for token in trace.speculative.tokens}
-    assert origins == {"accepted", "resampled", "bonus"}
-    assert 60 <= len(trace.speculative.tokens) <= 100
-    assert trace.environment["cpu"] in badge("Recorded", trace)
-    named = {
-        token for step in trace.speculative.steps for top in step.draft_top for token, _ in top
-    }
-    assert named <= trace.pieces.keys()
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
-    live = FakeDolly(PLAIN).start(Request("Say something", temperature=temperature))
-    growing = Transcript("id", live.trace())
-    for update in live:
-        growing.add(live.trace(), [update])
-    growing.end(live.trace())
-    whole = Transcript("id", live.trace())
-    whole.end(live.trace())
-
-    def lane(lines, name):  # drafted lines come between, and tell pieces where first needed
-        kinds = ("step", "end")
-        return [
-            {key: value for key, value in line.items() if key not in ("pieces", "number")}
-            for line in told(lines)
-            if line.get("lane") == name and line["kind"] in kinds
-        ]
-
-    def pieces(lines):
-        return sorted(piece for line in told(lines) for piece in line.get("pieces", ()))
-
-    assert pieces(growing.text) == pieces(whole.text)
-    for name in LANES:
-        assert lane(growing.text, name) == lane(whole.text, name)
-    drafted = [line for line in told(growing.text) if line["kind"] == "drafted"]
-    assert len(drafted) == sum(bool(step.drafted) for step in live.trace().speculative.steps)
-
-
-def test_the_tails_of_a_run_hold_every_line_also_if_a_few_are_missed():
-    live = FakeDolly(PLAIN).start(Request("Say something"))
-    growing = Transcript("id", live.trace())
-    tails = [growing.tail]
-    for update in live:
-        growing.add(live.trace(), [update])
-        tails.append(growing.tail)
-    seen = {line["number"]: line for tail in tails[::5] for line in told(tail)}
-    seen |= {line["number"]: line for line in told(tails[-1])}
-    assert [seen[number] for number in range(len(seen))] == told(growing.text)
-    assert max(len(told(tail)) for tail in tails) < 20
-
-
 def test_a_page_that_missed_lines_waits_for_all_of_them(page):
     live = FakeDolly(PLAIN).start(Request("Say something", max_new_tokens=20))
     list(live)
@@ -124,42 +63,11 @@ def test_a_page_that_missed_lines_waits_for_all_of_them(page):
     wait_for_end(page, "stop")
     page.evaluate(tell, "".join(lines[:6]))
     made = len(shown(page, "autoregressive"))
-    assert made == sum(line["kind"] == "step" for line in told("".join(lines[:6])))
+    assert made == sum(line["kind"] == "step" for line in parsed("".join(lines[:6])))
     page.evaluate(tell, "".join(lines[8:12]))
     assert len(shown(page, "autoregressive")) == made
     page.evaluate(tell, transcript.text)
     assert_shows(page, live.trace())
-
-
-def test_drafts_that_are_decided_already_are_not_drawn_as_pending():
-    live = FakeDolly(PLAIN).start(Request("Say something", max_new_tokens=9))
-    transcript = Transcript("id", live.trace())
-    updates = list(live)
-    assert any(isinstance(update.event, Drafted) for update in updates)
-    transcript.add(live.trace(), updates)
-    assert all(line["kind"] != "drafted" for line in told(transcript.text))
-
-
-def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
-    trace = parse_trace(json.dumps(old(ran())))
-    transcript = Transcript("id", trace)
-    transcript.end(trace)
-    assert sum(line["kind"] == "step" for line in told(transcript.text)) == sum(
-        len(lane.steps) for lane in trace.lanes.values()
-    )
-
-
-def test_a_file_that_is_too_large_or_no_text_gets_its_one_line(tmp_path):
-    file = tmp_path / "trace.json"
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"^trace file: .*UTF-8"):
-        read_trace(file)
-    file.write_bytes(b" " * (5 * 2**20))
-    with pytest.raises(UserError, match=r"^trace file: “5 MB” — choose one of at most 4 MB"):
-        read_trace(file)
-
-
-# --- the page -------------------------------------------------------------------------------------
 
 
 def test_the_recorded_run_replays_badged_while_the_models_load(browser):

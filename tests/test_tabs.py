@@ -1,0 +1,193 @@
+"""What the tabs show of a run, checked in Python."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from pipeline.request import Request
+from pipeline.trace.reader import parse_trace
+from tests.fake_dolly import FakeDolly
+from tests.served import PLAIN
+from tests.traces import alone, old, ran, timed
+from ui.tabs.cache import picture, saved
+from ui.tabs.how import how, paper
+from ui.tabs.registry import RUN_TABS, TABS, run_values
+from ui.tabs.tab import RunTab
+
+
+def figures(trace):
+    return {plot.name: plot.draw(trace) for tab in RUN_TABS.values() for plot in tab.plots}
+
+
+def bars(plot):
+    return {bar["name"]: bar for bar in plot.data if bar["type"] == "bar"}
+
+
+def test_each_of_the_six_is_a_figure_that_plotly_knows_whatever_the_run_came_to():
+    trace = ran(temperature=0.7)
+    begun = FakeDolly(PLAIN).start(Request("any")).trace()
+    for each in (trace, ran(), begun, *(alone(trace, name) for name in trace.lanes)):
+        plots = figures(each)
+        assert list(plots) == [
+            *("lanes", "race", "cost", "yield", "positions", "predicted"),
+            "caches",
+        ]
+        for plot in plots.values():
+            assert plot.checked.layout.uirevision == each.created
+            table = plot.table()
+            assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
+    """Else it would fail in the browser, where `plots.js` looks for its element."""
+    trace, names = ran(), []
+    for tab in TABS:
+        places = re.findall(r'data-plot="(\w+)"', tab.markup)
+        assert places == [plot.name for plot in tab.plots]
+        if isinstance(tab, RunTab):
+            assert list(json.loads(tab.value(trace))["plots"]) == places
+        names += places
+    assert len(set(names)) == len(names)
+
+
+def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
+    trace = ran(temperature=0.7)
+    assert run_values(parse_trace(trace.to_json())) == run_values(trace)
+    assert set(run_values(parse_trace(json.dumps(old(trace))))) == set(RUN_TABS)
+
+
+def test_bars_differ_in_more_than_colour():
+    plots = figures(ran(temperature=0.7))
+    for name in ("lanes", "cost", "yield", "caches"):
+        shapes = [bar["marker"]["pattern"]["shape"] for bar in bars(plots[name]).values()]
+        assert len(set(shapes)) == len(shapes) > 1
+
+
+def test_the_lanes_bars_add_up_to_the_lanes_clocks():
+    trace = ran()
+    parts = bars(figures(trace)["lanes"])
+    for place, lane in enumerate(trace.lanes.values()):
+        whole = sum(bar["x"][place] for bar in parts.values())
+        assert whole == pytest.approx(1000 * lane.steps[-1].time_s, abs=0.01)
+
+
+def test_the_race_ends_at_each_lanes_last_token_and_clock():
+    trace = ran()
+    for line, lane in zip(figures(trace)["race"].data, trace.lanes.values(), strict=True):
+        assert line["y"][0] == 0
+        assert line["y"][-1] == len(lane.tokens)
+        assert line["x"][-1] == pytest.approx(1000 * lane.steps[-1].time_s, abs=0.01)
+
+
+def test_a_mark_is_what_the_steps_tokens_cost_one_by_one():
+    trace = timed(
+        {"autoregressive": lambda step: {"draft_s": 0.0, "verify_s": 0.010, "other_s": 0.0}}
+    )
+    (marks,) = [d for d in figures(trace)["cost"].data if d["name"] == "break-even"]
+    lane = trace.speculative
+    made = [sum(token.step == step.index for token in lane.tokens) for step in lane.steps]
+    assert marks["y"] == pytest.approx([10.0 * count for count in made])
+
+
+def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
+    slow = timed(
+        {
+            "autoregressive": lambda step: {"verify_s": 0.005, "other_s": 0.0},
+            "speculative": lambda step: {
+                "draft_s": 0.002,
+                "verify_s": 0.5 if step.index == 3 else 0.006 + 0.0001 * (step.index % 5),
+                "other_s": 0.0,
+            },
+        }
+    )
+    plot = figures(slow)["cost"]
+    low, high = plot.layout["yaxis"]["range"]
+    assert low == 0
+    assert 8.4 < high < 60
+    (arrows,) = [d for d in plot.data if d["name"] == "cut off"]
+    assert arrows["x"] == [4]
+    assert "longer steps: 4 (502 ms)" in plot.note
+    even = timed(
+        {"speculative": lambda step: {"draft_s": 0.002, "verify_s": 0.006, "other_s": 0.0}}
+    )
+    assert figures(even)["cost"].note == ""
+    assert "range" not in figures(even)["cost"].layout["yaxis"]
+
+
+def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_some():
+    trace = ran()
+    assert picture(trace)["block"] == trace.pair["kv_block"] == 32
+    assert "in blocks of 32 tokens" in picture(trace)["kept_as"]
+    pair = {**trace.pair, "kv_cache": "stateful", "kv_block": None}
+    assert picture(replace(trace, pair=pair))["block"] == 0
+    assert "without blocks" in picture(replace(trace, pair=pair))["kept_as"]
+
+
+def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_says_so():
+    trace = ran()
+    assert {"rolled back, target", "rolled back, draft"} <= bars(figures(trace)["caches"]).keys()
+    before = parse_trace(json.dumps(old(trace)))
+    plot = figures(before)["caches"]
+    assert not bars(plot)
+    assert "does not record" in plot.note
+    assert plot.table().rows[0][4] == ""
+    assert {row["rolled"] for row in picture(before)["models"]["target"]} == {None}
+
+
+def test_a_drafter_without_a_cache_has_none_to_show():
+    """A look-up has read the text, but keeps no keys and values."""
+    trace = ran()
+    assert list(picture(trace)["models"]) == ["target", "draft"]
+    steps = tuple(replace(step, draft_kv_bytes=0) for step in trace.speculative.steps)
+    lanes = {**trace.lanes, "speculative": replace(trace.speculative, steps=steps)}
+    trace = replace(trace, lanes=lanes)
+    assert any(step.draft_kv_len for step in steps)
+    assert list(picture(trace)["models"]) == ["target"]
+    assert not [each["name"] for each in figures(trace)["caches"].data if "draft" in each["name"]]
+
+
+def test_what_blocks_save_is_a_committed_measurement_that_says_where():
+    told = saved()
+    assert told["columns"][1:3] == ["paged, ms", "stateful, ms"]
+    for _, blocks, trimmed, _, less in told["rows"]:
+        assert float(less) == pytest.approx(float(trimmed) - float(blocks), abs=0.011)
+    assert "Measured on" in told["where"]
+    assert "benchmarks.rounds" in told["where"]
+    assert "Paper: Dolly v2 12B" in paper()["where"]
+
+
+def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
+    trace = ran(temperature=0.8)
+    told = how(trace)
+    assert told["state"] == "sampled"
+    lane = trace.speculative
+    at = [
+        step
+        for step in lane.steps
+        if f"step {step.index + 1}, position {step.accepted + 1} of the draft"
+        == told["fields"]["where"]
+    ]
+    (step,) = at
+    drafted = step.drafted[step.accepted]
+    assert told["fields"]["drafted"] == json.dumps(trace.pieces[drafted])
+    assert told["fields"]["drawn"] == f"{step.uniform[step.accepted]:.3f}"
+    rows = told["tables"]["candidates"]["rows"]
+    shares = [int(row[-1].removesuffix(" %")) for row in rows]
+    assert sum(shares) == pytest.approx(100, abs=len(rows))
+    for _, target, draft, residual, _ in rows:
+        wanted = max(0.0, float(target or 0) - float(draft or 0))
+        assert float(residual) == pytest.approx(wanted, abs=0.002)
+
+    greedy = how(ran())
+    assert greedy["state"] == "greedy"
+    assert "drawn" not in greedy["fields"]
+    assert how(alone(trace, "autoregressive"))["state"] == "none"
+
+
+def test_a_drawing_while_it_runs_has_no_tables():
+    trace = ran()
+    for tab in RUN_TABS.values():
+        plots = json.loads(tab.value(trace, tables=False))["plots"]
+        assert all("table" not in plot for plot in plots.values())

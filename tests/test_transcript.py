@@ -1,0 +1,76 @@
+"""The lines of a run: the same, whether it is live or a trace."""
+
+import json
+
+import pytest
+
+from pipeline.decoding.events import Drafted
+from pipeline.request import Request
+from pipeline.trace.reader import parse_trace
+from tests.fake_dolly import FakeDolly
+from tests.served import LANES, PLAIN
+from tests.traces import old, ran
+from ui.run.transcript import Transcript
+
+
+def parsed(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
+    live = FakeDolly(PLAIN).start(Request("Say something", temperature=temperature))
+    growing = Transcript("id", live.trace())
+    for update in live:
+        growing.add(live.trace(), [update])
+    growing.end(live.trace())
+    whole = Transcript("id", live.trace())
+    whole.end(live.trace())
+
+    def lane(lines, name):  # drafted lines come between, and tell pieces where first needed
+        kinds = ("step", "end")
+        return [
+            {key: value for key, value in line.items() if key not in ("pieces", "number")}
+            for line in parsed(lines)
+            if line.get("lane") == name and line["kind"] in kinds
+        ]
+
+    def pieces(lines):
+        return sorted(piece for line in parsed(lines) for piece in line.get("pieces", ()))
+
+    assert pieces(growing.text) == pieces(whole.text)
+    for name in LANES:
+        assert lane(growing.text, name) == lane(whole.text, name)
+    drafted = [line for line in parsed(growing.text) if line["kind"] == "drafted"]
+    assert len(drafted) == sum(bool(step.drafted) for step in live.trace().speculative.steps)
+
+
+def test_the_tails_of_a_run_hold_every_line_also_if_a_few_are_missed():
+    live = FakeDolly(PLAIN).start(Request("Say something"))
+    growing = Transcript("id", live.trace())
+    tails = [growing.tail]
+    for update in live:
+        growing.add(live.trace(), [update])
+        tails.append(growing.tail)
+    seen = {line["number"]: line for tail in tails[::5] for line in parsed(tail)}
+    seen |= {line["number"]: line for line in parsed(tails[-1])}
+    assert [seen[number] for number in range(len(seen))] == parsed(growing.text)
+    assert max(len(parsed(tail)) for tail in tails) < 20
+
+
+def test_drafts_that_are_decided_already_are_not_drawn_as_pending():
+    live = FakeDolly(PLAIN).start(Request("Say something", max_new_tokens=9))
+    transcript = Transcript("id", live.trace())
+    updates = list(live)
+    assert any(isinstance(update.event, Drafted) for update in updates)
+    transcript.add(live.trace(), updates)
+    assert all(line["kind"] != "drafted" for line in parsed(transcript.text))
+
+
+def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
+    trace = parse_trace(json.dumps(old(ran())))
+    transcript = Transcript("id", trace)
+    transcript.end(trace)
+    assert sum(line["kind"] == "step" for line in parsed(transcript.text)) == sum(
+        len(lane.steps) for lane in trace.lanes.values()
+    )
