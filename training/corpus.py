@@ -90,6 +90,12 @@ def instructions(data: Path, domain: Domain, seed: int) -> list[Record]:
     return list(best.values()) + again
 
 
+def training_records(data: Path) -> list[Record]:
+    """Dolly's records to train on: no held-out record, and no question that one of those asks."""
+    tested = {record.question for record in held_out(data)}
+    return [record for record in dolly(data) if record.question not in tested]
+
+
 def unseen(data: Path, seen: list[Record], count: int, seed: int) -> list[Record]:
     """Up to `count` short-asked records whose questions neither `seen` nor the held-out ask."""
     known = {record.question for record in seen + held_out(data)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,4 +29,16 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
         raise UserError("disk", str(path), "is full or not writable; nothing was lost") from None
     finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """As `replacing`, of a folder."""
+    with replacing(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        if path.exists():
+            shutil.rmtree(path)

@@ -24,7 +24,13 @@ Report = Callable[[Progress], None]
 _XML, _CONFIG = "openvino_model.xml", "config.json"
 _INDEX = "model.safetensors.index.json"
 # Taken as they are: loading and saving a tokenizer again could change it.
-_KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+_KEPT = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "target_ids.json",  # of a draft with a vocabulary of its own (training/draft.py)
+)
 _INT4_GROUP = 64  # weights that share a scale; the field's 128 does not divide every width
 _PICKLED = (".bin", ".pt", ".pth")
 _CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none

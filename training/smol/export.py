@@ -1,0 +1,35 @@
+"""From checkpoints to IRs of target and draft, in f32, INT8 and INT4.
+
+`python -m training.smol.export` writes WORK/ir/ROLE/PRECISION, and to WORK/pair those to ship: the
+target in INT4 and the draft in INT8.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from pipeline.models.export import export
+from pipeline.models.pairs import Weights
+from training.smol.command import Command, run
+from training.smol.draft import DRAFT
+from training.smol.target import TARGET
+
+PRECISIONS: dict[str, tuple[Weights, ...]] = {
+    TARGET: ("f32", "int8", "int4"),
+    DRAFT: ("f32", "int8", "int4"),
+}
+SHIPPED: dict[str, Weights] = {TARGET: "int4", DRAFT: "int8"}
+
+
+def main(command: Command) -> None:
+    """Exports both models at every precision, and puts the shipped ones into WORK/pair."""
+    for role, precisions in PRECISIONS.items():
+        for precision in precisions:
+            print(export(command.work / role, command.work / "ir" / role / precision, precision))
+        out = command.work / "pair" / role
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(command.work / "ir" / role / SHIPPED[role], out)
+
+
+if __name__ == "__main__":
+    run(main, __doc__)

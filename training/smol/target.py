@@ -1,0 +1,128 @@
+"""The target: all of SmolLM2 fine-tuned on Dolly's records. `python -m training.smol.target`
+
+As Databricks made Dolly v2 of Pythia: every category, with contexts, the loss on the response only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy
+
+from pipeline.errors import UserError
+from training import corpus, packing
+from training.corpus import Record
+from training.files import replacing_folder
+from training.packing import IGNORED, Batch
+from training.smol.base import BASE
+from training.smol.command import Command, run
+from training.smol.fit import fit
+from training.smol.recipe import Recipe
+
+TARGET = "target"
+
+
+def main(command: Command) -> None:
+    """Fine-tunes WORK/base and writes WORK/target, a checkpoint of transformers."""
+    recipe, source = command.recipe, command.work / BASE
+    tokenizer, model = load_tokenizer(source), load_model(source)
+    records = corpus.training_records(command.data)
+    examples = dolly_examples(tokenizer, records, recipe)
+    prefix = packing.shared_prefix(tokenizer)
+
+    def epoch(number: int) -> Iterator[Batch]:
+        order = recipe.seed * 100_000 + number
+        return packing.pack(examples, prefix, recipe.target.pack, recipe.target.rows, order)
+
+    fit(
+        model,
+        epoch,
+        next_token_loss,
+        recipe.target,
+        decay=recipe.weight_decay,
+        folder=command.work,
+        configuration=fingerprint(recipe),
+    )
+    save_model(model, source, command.work / TARGET)
+    print(f"{len(examples)} of {len(records)} records; the target is in {command.work / TARGET}")
+
+
+def dolly_examples(
+    tokenizer: Tokenizer, records: list[Record], recipe: Recipe
+) -> list[packing.Example]:
+    """Those records that are short enough, with the loss on their response."""
+    prefix = len(packing.shared_prefix(tokenizer))
+    examples = []
+    for record in records:
+        prompt = packing.prompt_ids(tokenizer, record)
+        response = packing.response_ids(tokenizer, record)
+        if len(prompt) + len(response) <= recipe.longest and len(response) <= recipe.longest_answer:
+            examples.append(packing.example(prefix, prompt, response))
+    return examples
+
+
+def next_token_loss(model: Any, batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy of the next token, in nats, where there is a target."""
+    logits, targets = packed_logits(model, batch)
+    return cross_entropy(logits.float(), targets)
+
+
+def packed_logits(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [n, vocab] at the n positions that have a target, and the targets, int64[n].
+
+    The head, a fifth of this model's arithmetic, runs nowhere else.
+    """
+    hidden = model.model(
+        input_ids=batch.tokens,
+        attention_mask=batch.mask(),
+        position_ids=batch.positions,
+        use_cache=False,
+    ).last_hidden_state
+    wanted = batch.targets != IGNORED
+    return model.lm_head(hidden[wanted]), batch.targets[wanted]
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a stage's folder; raises UserError if that stage has not run."""
+    _require(folder)
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def load_model(folder: Path) -> Any:
+    """The checkpoint of a stage's folder, in float32."""
+    from transformers import AutoModelForCausalLM
+
+    _require(folder)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def save_model(model: Any, like: Path, out: Path) -> None:
+    """A checkpoint with the tokenizer of the folder `like`."""
+    with replacing_folder(out) as folder:
+        model.save_pretrained(folder)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).write_bytes((like / name).read_bytes())
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """All of the recipe that shapes the target, as text."""
+    parts = dataclasses.asdict(recipe)
+    for later in ("draft", "draft_phase", "answers"):
+        del parts[later]
+    return json.dumps(parts)
+
+
+def _require(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        remedy = f"is not there; run python -m training.smol.{folder.name} first"
+        raise UserError("checkpoint", str(folder), remedy)
+
+
+if __name__ == "__main__":
+    run(main, __doc__)
