@@ -1,8 +1,8 @@
 """What the target writes: its answers and its probabilities, kept for the draft to learn from.
 
 `python -m training.smol.answers` answers Dolly's and OpenAssistant's training instructions,
-greedily and sampled, and keeps the target's likeliest tokens at every position: distilling then needs no
-target. Answers are kept as they come, so that an interrupted run goes on where it was.
+greedily and sampled, and keeps the target's likeliest tokens at every position: distilling then
+needs no target. Answers are kept as they come, so that an interrupted run continues.
 """
 
 from __future__ import annotations
