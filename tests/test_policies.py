@@ -1,13 +1,11 @@
 """A cache policy is its file and its place in the registry; nothing else knows which there are."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.masked import MaskedKVCache
@@ -20,17 +18,13 @@ from pipeline.runtime.kv_cache.registry import (
 )
 from pipeline.runtime.model import OVModel
 from tests.caches import FOLDER, fresh
+from tests.embedded import embedded
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN
 from ui.page import Page
 from ui.verdict import verdict
 
 SINKS, RECENT = 4, 8
-
-
-@cache
-def dolly() -> Dolly:
-    return Dolly()
 
 
 class WindowKVCache(MaskedKVCache):
@@ -66,14 +60,14 @@ def test_a_model_takes_a_new_policy_from_the_registry(window):
 
 
 def test_a_request_and_its_trace_name_a_new_policy(window):
-    trace = dolly().start(Request("Why?", max_new_tokens=20, kv_cache=window)).finish()
+    trace = embedded().start(Request("Why?", max_new_tokens=20, kv_cache=window)).finish()
     assert trace.request["kv_cache"] == trace.pair["kv_cache"] == window
     assert trace.pair["kv_block"] is None
     assert trace.speculative.finish == "length"
 
 
 def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(window):
-    trace = dolly().start(Request("Why?", max_new_tokens=3)).finish()
+    trace = embedded().start(Request("Why?", max_new_tokens=3)).finish()
     assert verdict(trace)["same"] == "Identical output."
     assert verdict(replace(trace, pair={"kv_cache": window}))["same"] == "Not exact."
 
@@ -91,7 +85,7 @@ def test_the_page_offers_a_new_policy(window):
 
 
 def test_a_trace_names_the_tokens_that_a_block_holds():
-    trace = dolly().start(Request("Why?", max_new_tokens=1)).finish()
+    trace = embedded().start(Request("Why?", max_new_tokens=1)).finish()
     assert trace.pair["kv_block"] == POLICIES[DEFAULT_POLICY].block_size == 32
 
 
@@ -111,6 +105,6 @@ def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
         "odd",
         CachePolicy(name="odd", summary="", about="", caches=policy.caches, prepare=refuse),
     )
-    models = dolly().models("odd")
+    models = embedded().models("odd")
     assert models.policy.name == FALLBACK_POLICY
     assert models.note == f"no odd cache here (not today): the {FALLBACK_POLICY} one is used"
