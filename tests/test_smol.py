@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import lzma
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,47 +17,38 @@ torch = pytest.importorskip("torch", reason="training needs torch (requirements-
 from pipeline.errors import UserError  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
+from tests.archives import write_archives  # noqa: E402
 from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
 from training import corpus, packing  # noqa: E402
 from training.files import replacing_folder  # noqa: E402
+from training.fit import LOSSES  # noqa: E402
+from training.profiles import Answers, Phase  # noqa: E402
+from training.quantisation import int4  # noqa: E402
 from training.smol import answers, base, draft, export, target  # noqa: E402
 from training.smol.command import Command  # noqa: E402
-from training.smol.fit import LOSSES  # noqa: E402
-from training.smol.quantisation import int4  # noqa: E402
-from training.smol.recipe import Answers, Draft, Phase, Recipe  # noqa: E402
+from training.smol.recipe import Draft, Recipe  # noqa: E402
+from training.table import Table  # noqa: E402
 
-ANIMALS = ("cat", "dog", "hen", "cow", "owl", "fox", "bee", "ant", "elk", "emu")
 TINY = Recipe(
-    target=Phase("target", rate=3e-3, epochs=30, warmup=5, rows=2, pack=448, int4_group=32),
+    target=Phase(
+        "target",
+        "instructions",
+        (3e-3, 0.0),
+        steps=60,
+        warmup=5,
+        rows=2,
+        pack=448,
+        int4_group=32,
+    ),
     draft=Draft(layers=(0, LAYERS - 1), vocabulary=200),
-    draft_phase=Phase("draft", rate=3e-3, epochs=6, warmup=2, rows=2, pack=448),
-    answers=Answers(instructions=8, samples=1, top=8, longest=24, batch=4),
+    draft_phase=Phase("draft", "answers", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448),
+    answers=Answers(unseen=8, samples=1, top=8, longest=24, batch=4),
 )
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with lzma.open(path, "wt", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Archives of the real ones' names and fields. Record 7 is held out, record 8 asks the same."""
-    folder = tmp_path_factory.mktemp("data")
-    dolly = [
-        {
-            "id": index,
-            "instruction": f"What does a {animal} say?",
-            "context": "",
-            "response": f"The {animal} says {animal}.",
-        }
-        for index, animal in enumerate(ANIMALS)
-    ]
-    dolly[8]["instruction"] = dolly[7]["instruction"].lower()
-    write(folder / "dolly15k.jsonl.xz", dolly)
-    oasst = [{"instruction": f"Name {n} animals.", "response": "A cat."} for n in range(9)]
-    write(folder / "oasst1_pairs.jsonl.xz", oasst)
-    return folder
+    return write_archives(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +133,7 @@ def test_an_interrupted_run_resumes_where_it_was(
 ) -> None:
     """Interrupted after a checkpoint, it ends in the weights of the undisturbed run."""
     command = dataclasses.replace(made, work=tmp_path)
-    monkeypatch.setattr("training.smol.fit._SAVE_EVERY", 0.0)
+    monkeypatch.setattr("training.fit._SAVE_EVERY", 0.0)
     base.main(command)
     steps = 0
 
@@ -176,9 +166,9 @@ def test_answers_go_on_where_they_were_interrupted(
     asked = []
     write_answers = answers.write_answers
 
-    def counted(model: Any, prompts: Any, *rest: Any) -> Any:
+    def counted(model: Any, tokenizer: Any, prompts: Any, *rest: Any) -> Any:
         asked.append(len(prompts))
-        return write_answers(model, prompts, *rest)
+        return write_answers(model, tokenizer, prompts, *rest)
 
     monkeypatch.setattr(answers, "write_answers", counted)
     answers.main(dataclasses.replace(made, work=tmp_path))
@@ -203,7 +193,7 @@ def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -
 def test_the_draft_s_loss_is_least_where_the_draft_is_the_target() -> None:
     """Of a target with probabilities 0.7, 0.2 and 0.1 on what the draft knows."""
     ids, probs = [0, 5, 6, 7], torch.tensor([[0.7, 0.2, 0.1]])
-    table = answers.Table([], torch.tensor([[5, 6, 7]], dtype=torch.int32), probs.half())
+    table = Table([], torch.tensor([[5, 6, 7]], dtype=torch.int32), probs.half())
     loss = draft.acceptance_loss(table, draft.rows_of(ids, 10))
 
     class Head:

@@ -9,7 +9,6 @@ import lzma
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ torch = pytest.importorskip("torch", reason="training needs torch (requirements-
 from pipeline.errors import UserError  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
+from tests.archives import write, write_archives  # noqa: E402
 from training import answers, card, corpus, distil, export, packing, tokenizer, train  # noqa: E402
 from training.command import Command  # noqa: E402
 from training.evaluate import bits, evaluate, loops  # noqa: E402
@@ -31,7 +31,6 @@ from training.ngram import NGram  # noqa: E402
 from training.profiles import Answers, Domain, Phase, Profile, Shape, find_profile  # noqa: E402
 from training.rewording import reword  # noqa: E402
 
-ANIMALS = ("cat", "dog", "hen", "cow", "owl", "fox", "bee", "ant", "elk", "emu")
 TINY = Profile(
     name="tiny",
     target=Shape(128, 2),
@@ -51,38 +50,16 @@ TINY = Profile(
 )
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with lzma.open(path, "wt", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(row) + "\n" for row in rows)
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Archives of the real ones' names and fields. Record 7 is held out, record 8 asks the same."""
-    folder = tmp_path_factory.mktemp("data")
-    dolly = [
-        {
-            "id": index,
-            "instruction": f"What does a {animal} say?",
-            "context": "",
-            "response": f"The {animal} says its own name, {animal}, and then it goes to sleep.",
-        }
-        for index, animal in enumerate(ANIMALS)
-    ]
-    dolly[8]["instruction"] = dolly[7]["instruction"].lower()
-    write(folder / "dolly15k.jsonl.xz", dolly)
-    oasst = [{"instruction": f"Name {n} animals.", "response": "A cat."} for n in range(9)]
-    write(folder / "oasst1_pairs.jsonl.xz", oasst)
-    write(
-        folder / "enwiki_2015_openings.jsonl.xz", [{"title": "Cat", "text": "A cat sleeps. " * 20}]
-    )
-    write(
-        folder / "children_books.jsonl.xz", [{"book": "B", "text": "Once there was a cat. " * 20}]
-    )
-    write(
-        folder / "wordnet_glosses.jsonl.xz",
-        [{"words": ["cat"], "pos": "n", "definition": "a feline", "examples": []}],
-    )
+    """With the prose that the target is pre-trained on."""
+    folder = write_archives(tmp_path_factory.mktemp("data"))
+    article = {"title": "Cat", "text": "A cat sleeps. " * 20}
+    write(folder / "enwiki_2015_openings.jsonl.xz", [article])
+    book = {"book": "B", "text": "Once there was a cat. " * 20}
+    write(folder / "children_books.jsonl.xz", [book])
+    word = {"words": ["cat"], "pos": "n", "definition": "a feline", "examples": []}
+    write(folder / "wordnet_glosses.jsonl.xz", [word])
     return folder
 
 
@@ -120,33 +97,6 @@ def test_a_finished_stage_run_again_changes_nothing(made: Command) -> None:
     train.main(made)
     after = torch.load(made.work / train.WEIGHTS, weights_only=True)
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_an_interrupted_run_resumes_where_it_was(
-    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Interrupted after a checkpoint, it ends in the very weights of the undisturbed run."""
-    command = dataclasses.replace(made, work=tmp_path)
-    monkeypatch.setattr("training.fit._SAVE_EVERY", 0.0)
-    tokenizer.main(command)
-    steps = 0
-
-    def interrupted(model: Any, batch: packing.Batch) -> torch.Tensor:
-        nonlocal steps
-        steps += 1
-        if steps == 20:
-            raise KeyboardInterrupt
-        return next_token_loss(model, batch)
-
-    next_token_loss = train.next_token_loss
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "next_token_loss", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train.main(command)
-    train.main(command)
-    once = torch.load(made.work / train.WEIGHTS, weights_only=True)
-    twice = torch.load(tmp_path / train.WEIGHTS, weights_only=True)
-    assert all(torch.allclose(once[name], twice[name], atol=1e-5) for name in once)
 
 
 def test_another_configuration_is_refused(made: Command) -> None:

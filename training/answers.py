@@ -13,40 +13,23 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 from tqdm import tqdm
-from transformers import GPTNeoXForCausalLM
+from transformers import GPTNeoXForCausalLM, PreTrainedModel
 
 from pipeline.errors import UserError
 from pipeline.text.prompt import END_KEY
 from training import corpus, packing
 from training.command import Command, run
-from training.files import replacing
 from training.fit import best_device
 from training.model import new_model, packed_logits
 from training.profiles import Answers, Profile
 from training.rewording import reword
+from training.table import TABLE, make_table, save_table
 from training.tokenizer import load_tokenizer
 from training.train import WEIGHTS, fingerprint
 
-TABLE = "answers.pt"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Table:
-    """Answers and, for every token of every answer, the target's `top` likeliest tokens there.
-
-    Attributes:
-        examples: their targets are rows of `tokens` and `probs`.
-        tokens: int32[rows, top].
-        probs: float16[rows, top], each row summing to one.
-    """
-
-    examples: list[packing.Example]
-    tokens: torch.Tensor
-    probs: torch.Tensor
-
 
 def write_answers(
-    model: GPTNeoXForCausalLM,
+    model: PreTrainedModel,
     tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
     answers: Answers,
@@ -78,35 +61,6 @@ def write_answers(
         for index, ids in zip(chosen, made[:, width:].tolist(), strict=True):
             written[index] = ids[: ids.index(end) + 1] if end in ids else ids
     return written
-
-
-def make_table(
-    model: GPTNeoXForCausalLM,
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-    prefix: Sequence[int],
-    profile: Profile,
-) -> Table:
-    """The target's probabilities over its answers, `pairs` of prompt and answer."""
-    examples: list[packing.Example] = []
-    count = 0
-    for prompt, answer in pairs:
-        plain = packing.example(len(prefix), prompt, answer)
-        answer_start = len(plain.targets) - len(answer)
-        rows = range(count, count := count + len(answer))
-        silent = (packing.IGNORED,) * answer_start
-        examples.append(packing.Example(plain.tokens, (*silent, *rows)))
-    top = profile.answers.top
-    tokens = torch.zeros(count, top, dtype=torch.int32)
-    probs = torch.zeros(count, top, dtype=torch.float16)
-    batches = list(packing.pack(examples, prefix, profile.draft_phase.pack, 8, seed=0))
-    for batch in tqdm(batches, desc="probabilities"):
-        with torch.inference_mode():
-            logits, rows_of = packed_logits(model, batch.to(model.device))
-            best = logits.float().softmax(-1).topk(top)
-        shares = best.values / best.values.sum(-1, keepdim=True)
-        tokens[rows_of.cpu()] = best.indices.int().cpu()
-        probs[rows_of.cpu()] = shares.half().cpu()
-    return Table(examples, tokens, probs)
 
 
 def configuration(profile: Profile) -> str:
@@ -145,15 +99,9 @@ def main(command: Command) -> None:
     for sampled in (False, *[True] * profile.answers.samples):
         answers = write_answers(model, tokenizer, prompts, profile.answers, sampled)
         pairs += zip(prompts, answers, strict=True)
-    table = make_table(model, pairs, prefix, profile)
-    state = {
-        "configuration": configuration(profile),
-        "examples": [(example.tokens, example.targets) for example in table.examples],
-        "tokens": table.tokens,
-        "probs": table.probs,
-    }
-    with replacing(command.work / TABLE) as path:
-        torch.save(state, path)
+    pack, top = profile.draft_phase.pack, profile.answers.top
+    table = make_table(model, packed_logits, pairs, prefix, pack, top)
+    save_table(table, command.work, configuration(profile))
     print(f"{len(pairs)} answers, {len(table.tokens)} tokens, in {command.work / TABLE}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +30,16 @@ def run(stage: Callable[[Command], None], doc: str | None) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for all that is made")
     parser.add_argument("--data", type=Path, default=DATA, help=f"default: {DATA}")
     given = parser.parse_args()
-    try:
+    with one_line_errors():
         given.work.mkdir(parents=True, exist_ok=True)
         stage(Command(find_profile(given.profile), given.work, given.data))
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Ends the program with 2 and one line on what a user can mend, and with 130 on Ctrl+C."""
+    try:
+        yield
     except UserError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

@@ -12,14 +12,14 @@ import json
 import torch
 from transformers import GPTNeoXForCausalLM
 
-from pipeline.errors import UserError
 from training import packing
-from training.answers import TABLE, Table, configuration
+from training.answers import configuration
 from training.command import Command, run
 from training.files import replacing
 from training.fit import Loss, fit
 from training.model import new_model, packed_logits
 from training.profiles import Profile
+from training.table import Table, load_table
 from training.tokenizer import load_tokenizer
 from training.train import shuffled
 
@@ -38,18 +38,6 @@ def distillation_loss(table: Table) -> Loss:
     return loss
 
 
-def load_table(command: Command) -> Table:
-    path = command.work / TABLE
-    if not path.exists():
-        raise UserError("answers", str(path), "are not there; run python -m training.answers first")
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    if state["configuration"] != configuration(command.profile):
-        remedy = "were made with another configuration; run python -m training.answers again"
-        raise UserError("answers", str(path), remedy)
-    examples = [packing.Example(tuple(t), tuple(r)) for t, r in state["examples"]]
-    return Table(examples, state["tokens"], state["probs"])
-
-
 def weights_file(profile: Profile) -> str:
     return f"{profile.draft_phase.name}.pt"
 
@@ -62,7 +50,8 @@ def fingerprint(profile: Profile) -> str:
 
 def main(command: Command) -> None:
     """Distils the draft and writes its weights."""
-    profile, table = command.profile, load_table(command)
+    profile = command.profile
+    table = load_table(command.work, configuration(profile), "training.answers")
     prefix = packing.shared_prefix(load_tokenizer(command.work))
     model = new_model(profile.draft, profile)
     fit(

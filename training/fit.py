@@ -14,19 +14,20 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import GPTNeoXForCausalLM
+from transformers import PreTrainedModel
 
 from pipeline.errors import UserError
 from training.files import replacing
 from training.packing import Batch
 from training.profiles import Phase
+from training.quantisation import Int4Training
 
 LOSSES = "losses.csv"
 _SAVE_EVERY = 180.0  # seconds
 _LOG_EVERY = 20  # steps
 _PAUSE = 30.0  # seconds; a step that took longer was suspended, which is not training time
 
-Loss = Callable[[GPTNeoXForCausalLM, Batch], torch.Tensor]
+Loss = Callable[[PreTrainedModel, Batch], torch.Tensor]
 Epoch = Callable[[int], Iterator[Batch]]  # epoch number -> its batches, the same at each call
 
 
@@ -55,8 +56,15 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 is faster there than float32: any GPU, and CPUs with AVX-512 BF16 or AMX."""
+    if device.type == "cuda":
+        return True
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
 def fit(
-    model: GPTNeoXForCausalLM,
+    model: PreTrainedModel,
     epoch: Epoch,
     loss_of: Loss,
     phase: Phase,
@@ -75,20 +83,25 @@ def fit(
         UserError: the checkpoint is damaged or of another configuration, or the disk is full.
     """
     device = best_device()
+    path = _checkpoint(folder, phase)
+    state = _read(path, configuration)
+    if state:
+        model.load_state_dict(state["model"])
     model.to(device).train()
-    parameters = list(model.parameters())
+    trained = Int4Training(model, phase.int4_group)
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in trained.parameters if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in trained.parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     optimiser = torch.optim.AdamW(groups, lr=phase.rates[0], betas=(0.9, 0.95), fused=True)
-    path = _checkpoint(folder, phase)
-    progress = _resume(path, model, optimiser, configuration)
+    if state:
+        optimiser.load_state_dict(state["optimiser"])
+    progress = Progress(**state["progress"]) if state else Progress()
 
     def save() -> None:
         state = {
             "configuration": configuration,
-            "model": model.state_dict(),
+            "model": trained.state_dict(),
             "optimiser": optimiser.state_dict(),
             "progress": asdict(progress),
         }
@@ -104,10 +117,12 @@ def fit(
                 continue
             for group in optimiser.param_groups:
                 group["lr"] = progress.rate(phase)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            trained.quantise()
+            with torch.autocast(device.type, torch.bfloat16, enabled=computes_in_bfloat16(device)):
                 loss = loss_of(model, batch.to(device))
             loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            trained.pass_gradients()
+            torch.nn.utils.clip_grad_norm_(trained.parameters, 1.0)
             optimiser.step()
             optimiser.zero_grad()
 
@@ -133,6 +148,7 @@ def fit(
             progress.epoch += 1
             progress.batch = 0
     bar.close()
+    trained.restore()
     save()
 
 
@@ -147,17 +163,6 @@ def finished(folder: Path, phase: Phase, configuration: str) -> dict[str, torch.
 
 def _checkpoint(folder: Path, phase: Phase) -> Path:
     return folder / f"{phase.name}.checkpoint"
-
-
-def _resume(
-    path: Path, model: GPTNeoXForCausalLM, optimiser: torch.optim.Optimizer, configuration: str
-) -> Progress:
-    state = _read(path, configuration)
-    if state is None:
-        return Progress()
-    model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
-    return Progress(**state["progress"])
 
 
 def _read(path: Path, configuration: str) -> dict[str, Any] | None:

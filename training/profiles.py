@@ -35,6 +35,7 @@ class Phase:
         foreign: of the reworded instructions, the share that has nothing to do with the response.
         astray: share of response tokens that stand wrong where the model reads them; what is to
             follow stays right.
+        int4_group: weights that share an INT4 scale in the forward pass; 0 trains in float.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Phase:
     pack: int = 256
     foreign: float = 0.2
     astray: float = 0.0
+    int4_group: int = 0
 
 
 @dataclass(frozen=True, slots=True)

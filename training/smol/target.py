@@ -19,10 +19,10 @@ from pipeline.errors import UserError
 from training import corpus, packing
 from training.corpus import Record
 from training.files import replacing_folder
+from training.fit import fit
 from training.packing import IGNORED, Batch
 from training.smol.base import BASE
 from training.smol.command import Command, run
-from training.smol.fit import fit
 from training.smol.recipe import Recipe
 
 TARGET = "target"

@@ -34,14 +34,15 @@ class Int4Training:
     """
 
     def __init__(self, model: torch.nn.Module, group: int) -> None:
-        self._group = group
-        self._quantised = [
-            (parameter, torch.nn.Parameter(parameter.detach().clone()))
+        self._model, self._group = model, group
+        self._masters = {
+            name: torch.nn.Parameter(parameter.detach().clone())
             for name, parameter in model.named_parameters()
             if group and ".layers." in name and parameter.ndim == 2
-        ]
-        masters = {id(parameter): master for parameter, master in self._quantised}
-        self.parameters = [masters.get(id(p), p) for p in model.parameters()]
+        }
+        named = model.named_parameters()
+        self._quantised = [(p, self._masters[name]) for name, p in named if name in self._masters]
+        self.parameters = [self._masters.get(name, p) for name, p in model.named_parameters()]
 
     def quantise(self) -> None:
         """Before a forward pass: the model's matrices are those that would be shipped."""
@@ -49,7 +50,7 @@ class Int4Training:
             parameter.data.copy_(int4(master.data, self._group))
 
     def pass_gradients(self) -> None:
-        """After a backward pass: hands the gradients to the masters."""
+        """After a backward pass: the masters get the gradients."""
         for parameter, master in self._quantised:
             master.grad, parameter.grad = parameter.grad, None
 
@@ -57,3 +58,8 @@ class Int4Training:
         """At the end: the model's matrices are the masters."""
         for parameter, master in self._quantised:
             parameter.data.copy_(master.data)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The model's, with the masters in place of what they were quantised to."""
+        masters = {name: master.detach() for name, master in self._masters.items()}
+        return self._model.state_dict() | masters
