@@ -1,12 +1,15 @@
 """Hidden states beside the logits: of every token, for every cache; the logits stay the same."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED
-from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.model import OVModel
+from tests.embedded import embedded
 
 FOLDER = EMBEDDED / "target"  # ten layers
 WIDTH = 512  # of each
@@ -15,8 +18,13 @@ TOKENS = np.random.default_rng(0).integers(0, 999, 200).tolist()
 PASSES = ((150, 0), *((size, 0) for size in range(1, 9)), (3, 9), (1, 4), (2, 0))
 
 
-def outputs(sequence):
-    read = 0
+@cache
+def model(hidden_layers, kv_cache=DEFAULT_POLICY):
+    return OVModel(FOLDER, kv_cache, hidden_layers=hidden_layers)
+
+
+def outputs(model):
+    sequence, read = model.sequence(), 0
     for size, pad_to in PASSES:
         yield sequence.forward(TOKENS[read : read + size], min(size, 9), pad_to)
         read += size
@@ -24,10 +32,8 @@ def outputs(sequence):
 
 @pytest.mark.parametrize("kv_cache", POLICIES)
 def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
-    both = OVModel(FOLDER, kv_cache, hidden_layers=(0, 2)).sequence()
-    for (size, _), got, plain in zip(
-        PASSES, outputs(both), outputs(OVModel(FOLDER, kv_cache).sequence()), strict=True
-    ):
+    both, neither = model((0, 2), kv_cache), embedded().models(kv_cache).target
+    for (size, _), got, plain in zip(PASSES, outputs(both), outputs(neither), strict=True):
         assert (got.logits == plain.logits).all()
         assert got.hidden.shape == (size, 2 * WIDTH)
         assert got.hidden.dtype == np.float32
@@ -35,15 +41,13 @@ def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
 
 
 def test_layers_are_side_by_side_in_the_order_asked_for():
-    several = outputs(OVModel(FOLDER, hidden_layers=(2, 0)).sequence())
-    alone = outputs(OVModel(FOLDER, hidden_layers=(2,)).sequence())
-    for got, third in zip(several, alone, strict=True):
+    for got, third in zip(outputs(model((2, 0))), outputs(model((2,))), strict=True):
         assert (got.hidden[:, :WIDTH] == third.hidden).all()
         assert not np.allclose(got.hidden[:, WIDTH:], third.hidden)
 
 
 def test_hidden_states_have_the_same_bits_for_every_size_of_a_forward_pass():
-    lm = OVModel(FOLDER, hidden_layers=(1,))
+    lm = model((2,))
     alone = lm.sequence()
     alone.forward(TOKENS[:30], 0)
     singles = np.concatenate([alone.forward([token], 1).hidden for token in TOKENS[30:66]])
@@ -55,7 +59,7 @@ def test_hidden_states_have_the_same_bits_for_every_size_of_a_forward_pass():
 
 
 def test_a_prompt_without_logits_still_has_its_hidden_states():
-    sequence = OVModel(FOLDER, hidden_layers=(1,)).sequence()
+    sequence = model((2,)).sequence()
     assert sequence.forward([], 0).hidden.shape == (0, WIDTH)
     logits, hidden = sequence.forward(TOKENS[:40], 0)
     assert logits.shape == (0, sequence.vocab_size)
@@ -67,7 +71,7 @@ def test_a_prompt_without_logits_still_has_its_hidden_states():
 
 
 def test_no_prefix_is_shared_where_the_hidden_states_of_each_token_are_wanted():
-    lm = OVModel(FOLDER, hidden_layers=(1,))
+    lm = model((2,))
     lm.share_prefix(TOKENS[:10])
     assert len(lm.sequence(prompt=TOKENS[:20])) == 0
 

@@ -3,8 +3,20 @@
 import pytest
 
 from pipeline.__main__ import main
+from pipeline.dolly import Dolly
 from pipeline.models.pairs import PAIRS
 from pipeline.trace.reader import parse_trace
+from tests.embedded import embedded
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Spares loading the pair again."""
+
+    def load(pair, device, **more):
+        return embedded() if device == "CPU" else Dolly(pair, device=device, **more)
+
+    monkeypatch.setattr("pipeline.__main__.Dolly", load)
 
 
 def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
@@ -20,6 +32,7 @@ def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
     assert trace.request["draft_length"] == 3
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("mode", ["autoregressive", "speculative"])
 def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     file = tmp_path / "trace.json"
@@ -28,6 +41,7 @@ def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     assert "speedup" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_drafter_that_finds_nothing_to_propose_is_not_silent(capsys):
     command = ["Why is the sky blue?", "--drafter", "lookup", "--draft-length", "auto"]
     assert main([*command, "--max-new-tokens", "8"]) == 0
@@ -41,6 +55,7 @@ def test_the_pairs_are_listed_with_what_is_ready(capsys):
     assert next(line for line in listed if line.startswith("dolly-mini")).split()[-1] == "ready"
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [

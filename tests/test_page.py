@@ -16,7 +16,6 @@ from gradio_client import Client
 from PIL import Image
 
 from pipeline.decoding.events import FinishReason
-from pipeline.dolly import Dolly
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly, loader_of
@@ -78,28 +77,6 @@ def test_a_run_streams_in_both_panes(page, dolly):
     counts = page.evaluate("window.counts")
     assert all(len(set(counts[lane])) >= 5 for lane in LANES), counts
     assert_shows(page, dolly.last_trace())
-
-
-def test_the_embedded_pair_races_and_its_tokens_join_to_its_text(browser):
-    dolly = Dolly()
-    with served(dolly, dolly.pair) as url, opened(browser, url) as page:
-        page.get_by_test_id("run").click()
-        status_says(page, "×")
-        with page.expect_download() as download:
-            page.get_by_role("button", name="Download the trace").click()
-        trace = parse_trace(download.value.path().read_text(encoding="utf-8"))
-        assert trace.finished
-        assert all(lane.tokens for lane in trace.lanes.values())
-        assert_shows(page, trace)
-        verdict = page.get_by_test_id("verdict").inner_text()
-        assert f"{trace.speedup:.1f}×" in verdict
-        assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
-        page.locator(".plot .bars").first.wait_for()
-        page.get_by_role("tab", name="Steps").click()
-        page.locator("[data-plot=cost] summary").click()
-        rows = page.locator("[data-plot=cost] tbody tr")
-        rows.first.wait_for()
-        assert rows.count() == sum(len(lane.steps) for lane in trace.lanes.values())
 
 
 def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):

@@ -16,6 +16,7 @@ import pytest
 from gradio_client import Client
 
 from pipeline.models.pairs import EMBEDDED
+from pipeline.trace.reader import parse_trace
 from tests.served import assert_shows, opened, run, status_says, wait_for_end
 from ui.run.recorded import recorded
 
@@ -47,6 +48,11 @@ class App:
 
     def wait_until_open(self):
         assert any(self.url in line for line in self._process.stdout), self.errors
+
+    def terminate(self):
+        """As who hosts it stops it; returns its exit status."""
+        self._process.terminate()
+        return self._process.wait(60)
 
     def close(self):
         self._process.kill()
@@ -84,8 +90,28 @@ def test_a_pair_that_is_there_is_loaded_while_the_recorded_run_replays(apps, bro
         assert_shows(page, recorded())
         run(page, "How many planets are there?")
         status_says(page, "identical output")
+        assert_shows_a_race_of_real_models(page)
     assert served_pair(apps[name]) == NAMES[name]
     assert apps[name].errors == ""
+
+
+def assert_shows_a_race_of_real_models(page):
+    """By its trace: the tokens of each lane join to its text, and all figures are the trace's."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the trace").click()
+    trace = parse_trace(download.value.path().read_text(encoding="utf-8"))
+    assert trace.finished
+    assert all(lane.tokens for lane in trace.lanes.values())
+    assert_shows(page, trace)
+    verdict = page.get_by_test_id("verdict").inner_text()
+    assert f"{trace.speedup:.1f}×" in verdict
+    assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
+    page.locator(".plot .bars").first.wait_for()
+    page.get_by_role("tab", name="Steps").click()
+    page.locator("[data-plot=cost] summary").click()
+    rows = page.locator("[data-plot=cost] tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == sum(len(lane.steps) for lane in trace.lanes.values())
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -106,6 +132,15 @@ def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(ap
     assert served_pair(apps[name]) == "dolly-mini"
     (line,) = apps[name].errors.splitlines()
     assert LINES[name] in line
+
+
+def test_an_app_that_is_terminated_ends_its_race_and_its_process(apps):
+    """The last test here: it takes the app from the others."""
+    with closing(Client(apps["folder"].url, verbose=False)) as client:
+        asked = {"instruction": "Why?", "max_new_tokens": 400, "kv_cache": "uncached"}
+        job = client.submit(**asked, temperature=2, api_name="/race")
+        next(iter(job))
+        assert apps["folder"].terminate() == 0
 
 
 def served_pair(app):

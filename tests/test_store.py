@@ -13,6 +13,7 @@ from pipeline.errors import UserError
 from pipeline.models.export import export
 from pipeline.models.pairs import EMBEDDED, Model
 from pipeline.models.store import Store
+from pipeline.progress import Progress
 from pipeline.runtime.model import OVModel
 from tests.fake_hub import fake_hub
 
@@ -118,7 +119,14 @@ def test_a_checkpoint_is_converted_at_any_precision(checkpoint, tmp_path, weight
     assert lm.weights in kept
 
 
-def test_a_checkpoint_in_a_folder_that_changed_is_converted_again(store, checkpoint, tmp_path):
+def test_a_checkpoint_in_a_folder_that_changed_is_converted_again(
+    store, checkpoint, tmp_path, monkeypatch
+):
+    def converted(source, out, model):
+        shutil.copytree(READY, out, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        yield Progress("saving")
+
+    monkeypatch.setattr("pipeline.models.store._exported", converted)
     mine = tmp_path / "mine"
     shutil.copytree(checkpoint, mine)
     model = Model(str(mine))
@@ -127,6 +135,8 @@ def test_a_checkpoint_in_a_folder_that_changed_is_converted_again(store, checkpo
     assert store.find(replace(model, weights="int4")) is None
     (mine / "model.safetensors").touch()
     assert store.find(model) is None
+    assert obtain(store, model)
+    assert store.find(model)
 
 
 def test_a_conversion_that_is_stopped_leaves_nothing(store, checkpoint):
@@ -171,10 +181,6 @@ def no_tokenizer(files):
     del files["tokenizer.json"]
 
 
-def unknown_family(files):
-    files["config.json"] = json.dumps({"model_type": "nobody_knows"}).encode()
-
-
 def no_json(files):
     files["config.json"] = b"{"
 
@@ -194,7 +200,6 @@ SPOILED = {
     missing_shard: "model-2.safetensors",
     code_of_its_own: "--remote-code",
     no_tokenizer: "tokenizer.json",
-    unknown_family: "nobody_knows|cannot be exported",
     no_json: "unreadable",
     no_object: "unreadable",
     no_model: "config.json|checkpoint",
@@ -219,8 +224,19 @@ def test_a_checkpoint_that_cannot_be_used_is_one_line(
         obtain(store, Model(name))
     assert "\n" not in str(caught.value)
     assert nothing_left(store)
-    if spoil is not unknown_family:  # which only the exporter knows, who reads the weights
-        assert not any(path.endswith(".safetensors") for path in hub.asked)
+    assert not any(path.endswith(".safetensors") for path in hub.asked)
+
+
+def test_a_family_that_only_the_exporter_knows_not_to_export_is_one_line(
+    store, checkpoint, tmp_path
+):
+    spoiled = tmp_path / "spoiled"
+    shutil.copytree(checkpoint, spoiled)
+    (spoiled / "config.json").write_text('{"model_type": "nobody_knows"}')
+    with pytest.raises(UserError, match=r"nobody_knows|cannot be exported") as caught:
+        obtain(store, Model(str(spoiled)))
+    assert "\n" not in str(caught.value)
+    assert nothing_left(store)
 
 
 def test_without_what_converts_nothing_is_fetched_in_vain(store, hub, checkpoint, monkeypatch):
