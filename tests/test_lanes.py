@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.request import Request
+from pipeline.trace.metrics import progress
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import (
@@ -50,6 +51,10 @@ def moment(page):
 
 def pending(page, lane="speculative"):
     return page.locator(f"[data-testid=pane-{lane}] .tok[data-state=drafted]").all_inner_texts()
+
+
+def pace(page, lane):
+    return page.locator(f"[data-testid=pane-{lane}] .pace").inner_text()
 
 
 def test_a_page_that_missed_lines_waits_for_all_of_them(page):
@@ -133,14 +138,20 @@ def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
             if step.time_s - step.verify_s - step.other_s <= at < step.time_s and step.drafted
         ]
         assert pending(page) == [PLAIN[id] for step in under_way for id in step.drafted]
-        counts = " and ".join(
-            str(sum(token.time_s <= at for token in lane.tokens)) for lane in trace.lanes.values()
-        )
+        points = [
+            [point for point in progress(lane) if point.time_s <= at or not point.tokens][-1]
+            for lane in trace.lanes.values()
+        ]
+        for name, point in zip(trace.lanes, points, strict=True):
+            rate = point.tokens_per_second
+            if at < trace.lanes[name].steps[-1].time_s:  # at the end it says how the lane ended
+                shown_pace = f"{point.tokens} / 100" + (f" · {rate:.0f} tok/s" if rate else "")
+                assert pace(page, name) == shown_pace
+        counts = " and ".join(str(point.tokens) for point in points)
         scrubber = page.get_by_test_id("scrubber")
         assert f"{counts} tokens" in scrubber.get_attribute("aria-valuetext")
     for name, lane in trace.lanes.items():
-        pace = page.locator(f"[data-testid=pane-{name}] .pace").inner_text()
-        assert pace == f"100 tokens · {lane.tokens_per_second:.0f} tok/s · token limit"
+        assert pace(page, name) == f"100 tokens · {lane.tokens_per_second:.0f} tok/s · token limit"
     assert_shows(page, trace)  # at the end again
     assert asked == []
 

@@ -34,12 +34,14 @@ def test_the_parts_of_a_lane_s_time_are_all_of_it(name):
 
 def test_progress_goes_from_the_prefill_to_the_last_token():
     lane = ran().speculative
-    points = progress(lane)
-    assert points[0] == (lane.prefill_s, 0)
-    assert points[-1] == (lane.steps[-1].time_s, len(lane.tokens))
-    assert points == sorted(points)
-    for (_, before), (_, after), step in zip(points, points[1:], lane.steps, strict=False):
-        assert after - before == sum(token.step == step.index for token in lane.tokens)
+    first, *others = progress(lane)
+    assert (first.time_s, first.tokens, first.tokens_per_second) == (lane.prefill_s, 0, None)
+    for point, step in zip(others, lane.steps, strict=True):
+        so_far = [token for token in lane.tokens if token.step <= step.index]
+        assert (point.time_s, point.tokens) == (step.time_s, len(so_far))
+        rate = len(so_far) / (step.time_s - lane.prefill_s)
+        assert point.tokens_per_second == pytest.approx(rate)
+    assert others[-1].tokens_per_second == pytest.approx(lane.tokens_per_second)
 
 
 def test_break_even_is_what_a_step_s_tokens_take_one_by_one():
@@ -121,8 +123,12 @@ def test_a_cache_s_use_is_what_the_steps_recorded():
     block = trace.pair["kv_block"]
     for count, blocks in zip(target.tokens, target.blocks, strict=True):
         assert (blocks - 1) * block < count <= blocks * block
+    for megabytes, size in zip(target.megabytes, target.bytes, strict=True):
+        assert 1_000_000 * megabytes == pytest.approx(size)
     assert use["draft"].rolled_back == [step.draft_rolled_back for step in lane.steps]
     assert sum(target.rolled_back) == lane.drafted - lane.accepted
+    for at, total in enumerate(target.rolled_back_so_far):
+        assert total == sum(target.rolled_back[: at + 1])
     assert list(cache_use(trace, trace.autoregressive)) == ["target"]
 
 
@@ -132,6 +138,7 @@ def test_what_a_trace_does_not_say_of_its_caches_is_none():
     trace = parse_trace(json.dumps(record))
     for use in cache_use(trace, trace.speculative).values():
         assert use.rolled_back is None
+        assert use.rolled_back_so_far is None
         assert use.blocks is None
 
 

@@ -5,6 +5,7 @@ import io
 
 import pytest
 
+from pipeline.trace.metrics import cache_use
 from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
 from ui.plots.table import Table
 from ui.tabs.how import how
@@ -88,13 +89,18 @@ def test_the_blocks_step_with_the_slider(after):
     page, trace = after
     show_tab(page, "Cache")
     lane = trace.speculative
-    for at in (len(lane.steps), 1):
+    uses = cache_use(trace, lane).values()
+    for at in (len(lane.steps), len(lane.steps) // 2, 1):
         step = lane.steps[at - 1]
         page.locator(".blocks input").fill(str(at))
         filled = page.locator(".models section").first.locator(".slot.filled, .slot.last")
         assert filled.count() == step.target_kv_len
-        words = page.locator(".models section h3").first.inner_text()
-        assert f"{step.target_kv_len} tokens" in words
+        for heading, use in zip(page.locator(".models h3").all(), uses, strict=True):
+            assert heading.inner_text().endswith(
+                f"{use.tokens[at - 1]} tokens, {use.blocks[at - 1]} blocks, "
+                f"{use.megabytes[at - 1]:.2f} MB; rolled back: {use.rolled_back[at - 1]} "
+                f"by this step, {use.rolled_back_so_far[at - 1]} since the prompt"
+            )
     assert page.get_by_text("The time of a rollback").is_visible()
 
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.decoding.events import FinishReason
-from tests.traces import alone, ran, timed
+from pipeline.request import Request
+from tests.fake_dolly import FakeDolly
+from tests.traces import WORDS, alone, ran, timed
 
 
 def lanes(slow_s, fast_s):
@@ -28,6 +30,15 @@ def test_the_json_has_the_names_of_trace_1():
     named |= {"draft_prob", "target_prob", "accept_prob", "uniform", "target_top", "draft_top"}
     named |= {"target_kv_len", "draft_kv_len", "target_kv_bytes", "draft_kv_bytes"}
     assert all(named <= step.keys() for step in lane["steps"])
+
+
+def test_the_share_emitted_is_of_the_budgets_of_all_lanes():
+    assert ran(max_new_tokens=20).share_emitted == 1
+    begun = FakeDolly(WORDS).start(Request("any", max_new_tokens=20))
+    assert begun.trace().share_emitted == 0
+    for _ in begun:
+        lanes = begun.trace().lanes.values()
+        assert begun.trace().share_emitted == sum(len(lane.tokens) for lane in lanes) / 40
 
 
 def test_the_speedup_is_of_decoded_tokens_prefill_apart():

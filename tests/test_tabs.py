@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.request import Request
+from pipeline.trace.metrics import cache_use
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
@@ -123,6 +124,19 @@ def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_so
     pair = {**trace.pair, "kv_cache": "stateful", "kv_block": None}
     assert picture(replace(trace, pair=pair))["block"] == 0
     assert "without blocks" in picture(replace(trace, pair=pair))["kept_as"]
+
+
+def test_the_blocks_figures_are_the_metrics_of_the_trace():
+    trace = ran()
+    for model, use in cache_use(trace, trace.speculative).items():
+        for at, shown in enumerate(picture(trace)["models"][model]):
+            assert shown == {
+                "kept": use.tokens[at],
+                "blocks": use.blocks[at],
+                "megabytes": use.megabytes[at],
+                "rolled": use.rolled_back[at],
+                "rolled_so_far": use.rolled_back_so_far[at],
+            }
 
 
 def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_says_so():

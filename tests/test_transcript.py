@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.decoding.events import Drafted
 from pipeline.request import Request
+from pipeline.trace.metrics import progress
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import LANES, PLAIN
@@ -65,6 +66,19 @@ def test_drafts_that_are_decided_already_are_not_drawn_as_pending():
     assert any(isinstance(update.event, Drafted) for update in updates)
     transcript.add(live.trace(), updates)
     assert all(line["kind"] != "drafted" for line in parsed(transcript.text))
+
+
+def test_a_step_s_line_has_the_record_s_figures_at_its_end():
+    trace = ran(temperature=1.0)
+    transcript = Transcript("id", trace)
+    transcript.end(trace)
+    for name, lane in trace.lanes.items():
+        lines = [line for line in parsed(transcript.text) if line.get("lane") == name][:-1]
+        _, *points = progress(lane)
+        for line, point, step in zip(lines, points, lane.steps, strict=True):
+            assert line["made"] == point.tokens
+            assert line["tokens_per_second"] == point.tokens_per_second
+            assert line["drafted_at_s"] == step.drafted_at_s
 
 
 def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():

@@ -39,17 +39,16 @@ function drawBlocks() {
 }
 
 function model(name, steps, step) {
-  const { kept, rolled, bytes } = steps[step - 1];
-  const before = steps.slice(0, step);
-  const all = before.reduce((sum, each) => sum + each.rolled, 0);
-  const used = picture.block ? `${Math.ceil(kept / picture.block)} blocks, ` : "";
-  const back = rolled === null ? "" : `; rolled back: ${rolled} by this step, ${all} since the prompt`;
-  const words = `${kept} tokens, ${used}${(bytes / 1e6).toFixed(2)} MB${back}`;
+  const { kept, blocks: used, megabytes, rolled, rolled_so_far } = steps[step - 1];
+  const inBlocks = used === null ? "" : `${used} blocks, `;
+  const back =
+    rolled === null ? "" : `; rolled back: ${rolled} by this step, ${rolled_so_far} since the prompt`;
+  const words = `${kept} tokens, ${inBlocks}${megabytes.toFixed(2)} MB${back}`;
   const heading = make("h3", { textContent: name }, make("span", { textContent: words }));
   const row = make("div", { className: "kv-row" });
   if (picture.block) {
     const once = new Set();
-    for (const each of before) for (let i = 0; i < each.rolled; i++) once.add(each.kept + i);
+    for (const each of steps.slice(0, step)) for (let i = 0; i < each.rolled; i++) once.add(each.kept + i);
     const count = Math.ceil((kept + rolled) / picture.block);
     for (let i = 0; i < count; i++) row.append(block(i * picture.block, kept, rolled, once));
   }

@@ -54,14 +54,11 @@ const read = {
   step(line) {
     learn(line.pieces);
     const lane = lanes[line.lane];
-    const starts = 1000 * (line.time_s - line.draft_s - line.verify_s - line.other_s);
     lane.undecided = null;
     lane.steps.push({
       line,
-      starts,
-      drafted: starts + 1000 * line.draft_s,
+      drafted: 1000 * line.drafted_at_s,
       ends: 1000 * line.time_s,
-      count: (lane.steps.at(-1)?.count ?? 0) + line.tokens.length,
       nodes: null, // made when first shown
     });
   },
@@ -72,7 +69,7 @@ const read = {
     lane.end = line.reason ?? "";
     const last = lane.steps.at(-1);
     if (line.reason !== "stop" || !last) return;
-    const endKey = nodesOf(last).findLast((node) => node.about?.at === last.count - 1);
+    const endKey = nodesOf(last).findLast((node) => node.about?.at === last.line.made - 1);
     endKey.dataset.end = "";
   },
 };
@@ -122,7 +119,7 @@ function rebuild(lane, count, draft) {
   lane.shown = count;
   lane.draft = draft;
   if (draft && !lane.pending.length) {
-    const at = lane.steps[count - 1]?.count ?? 0;
+    const at = lane.steps[count - 1]?.line.made ?? 0;
     lane.pending = draft.drafted.map((id, place) => drafted(draft, place, "drafted", at + place));
     box.append(...lane.pending);
   }
@@ -132,7 +129,7 @@ function rebuild(lane, count, draft) {
 function nodesOf(step) {
   if (step.nodes) return step.nodes;
   const { line } = step;
-  let at = step.count - line.tokens.length;
+  let at = line.made - line.tokens.length;
   step.nodes = line.tokens.flatMap(([id, text, state], place) => {
     const before = state === "resampled" ? refused(line, place, at) : [];
     return [...before, token({ line, place, id, text, state, at: at++ })];
@@ -174,14 +171,12 @@ function node(tag, text, className = "") {
 
 // Progress and tokens per second of decoding, as of the last step shown.
 function showPace(lane) {
-  const last = lane.steps[lane.shown - 1];
-  const made = last?.count ?? 0;
-  const spent = made ? last.ends - lane.steps[0].starts : 0;
+  const { made = 0, tokens_per_second: rate = null } = lane.steps[lane.shown - 1]?.line ?? {};
   const ended = lane.end !== undefined && lane.shown === lane.steps.length && !lane.draft;
   const why = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
   const parts = [
     ended ? `${made} tokens` : `${made} / ${run.budget}`,
-    spent > 0 ? `${((1000 * made) / spent).toFixed(0)} tok/s` : "",
+    rate === null ? "" : `${rate.toFixed(0)} tok/s`,
     ended ? why[lane.end] : "",
   ];
   lane.pane.dataset.end = ended ? lane.end : "";

@@ -49,7 +49,7 @@ function seek(time) {
   present(moments);
   scrubber.value = replay.time;
   const seconds = (value) => (value / 1000).toFixed(2);
-  const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.count ?? 0).join(" and ");
+  const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.line.made ?? 0).join(" and ");
   moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${counts} tokens`;
   if (!replay.timer) scrubber.setAttribute("aria-valuetext", moment.textContent);
   const detail = Object.fromEntries(run.lanes.map(({ pane, shown }) => [pane.dataset.lane, shown]));

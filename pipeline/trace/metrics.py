@@ -36,12 +36,31 @@ def seconds_by_part(lane: Lane) -> dict[str, float]:
     }
 
 
-def progress(lane: Lane) -> list[tuple[float, int]]:
-    """The lane's clock, in seconds, and the tokens it has emitted: after prefill, and after each
-    step.
+@dataclass(frozen=True, slots=True)
+class LaneProgress:
+    """A lane at one moment.
+
+    Attributes:
+        time_s: its clock.
+        decode_s: seconds of decoding so far, prefill apart.
+        tokens: emitted so far.
     """
+
+    time_s: float
+    decode_s: float
+    tokens: int
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.tokens / self.decode_s if self.decode_s else None
+
+
+def progress(lane: Lane) -> list[LaneProgress]:
+    """The lane after prefill, and after each step."""
     clock = [lane.prefill_s, *(step.time_s for step in lane.steps)]
-    return [*zip(clock, accumulate(map(len, lane.emitted), initial=0), strict=True)]
+    decode_s = accumulate((step.seconds for step in lane.steps), initial=0.0)
+    tokens = accumulate(map(len, lane.emitted), initial=0)
+    return [*map(LaneProgress, clock, decode_s, tokens)]
 
 
 def break_even_s(trace: Trace, lane: Lane) -> list[float]:
@@ -190,6 +209,16 @@ class CacheUse:
     bytes: list[int]
     blocks: list[int] | None
     rolled_back: list[int] | None
+
+    @property
+    def megabytes(self) -> list[float]:
+        """Of 1,000,000 bytes."""
+        return [size / 1e6 for size in self.bytes]
+
+    @property
+    def rolled_back_so_far(self) -> list[int] | None:
+        """Tokens dropped by each step and those before it; None where the trace does not say."""
+        return None if self.rolled_back is None else [*accumulate(self.rolled_back)]
 
 
 def cache_use(trace: Trace, lane: Lane) -> dict[str, CacheUse]:

@@ -34,6 +34,11 @@ class StepRecord(Round):
 
     time_s: float
 
+    @property
+    def drafted_at_s(self) -> float:
+        """Its lane's clock when all its tokens were drafted, before their verification."""
+        return self.time_s - self.verify_s - self.other_s
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -142,6 +147,12 @@ class Trace:
     @property
     def greedy(self) -> bool:
         return bool(self.request["temperature"] == 0)
+
+    @property
+    def share_emitted(self) -> float:
+        """Tokens emitted so far, as a share of the budgets of all lanes."""
+        emitted = sum(len(lane.tokens) for lane in self.lanes.values())
+        return emitted / (int(self.request["max_new_tokens"]) * len(self.lanes))
 
     @property
     def finished(self) -> bool:

@@ -85,8 +85,7 @@ class RaceDisplay:
 
     def _progress(self, trace: Trace) -> Status | None:
         """Each quarter, once: the status is read aloud."""
-        made = sum(len(lane.tokens) for lane in trace.lanes.values())
-        quarter = 4 * made // (self._request.max_new_tokens * len(trace.lanes))
+        quarter = int(4 * trace.share_emitted)
         if quarter <= self._quarter:
             return None
         self._quarter = quarter

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.decoding.events import Drafted, fields_of
 from pipeline.run import Update
+from pipeline.trace.metrics import LaneProgress, progress
 from pipeline.trace.record import StepRecord, Token, Trace
 from ui.component import encode
 
@@ -62,8 +63,10 @@ class Transcript:
         """
         self._before.append(len(self._lines))
         for name, lane in trace.lanes.items():
-            for step, tokens in [*zip(lane.steps, lane.emitted, strict=True)][self._added[name] :]:
-                self._append(kind="step", lane=name, **self._step(step, tokens, trace))
+            _, *progressed = progress(lane)
+            steps = [*zip(lane.steps, lane.emitted, progressed, strict=True)]
+            for step, tokens, now in steps[self._added[name] :]:
+                self._append(kind="step", lane=name, **self._step(step, tokens, now, trace))
             self._added[name] = len(lane.steps)
         for update in updates:
             match update.event:
@@ -82,10 +85,15 @@ class Transcript:
         for name, lane in trace.lanes.items():
             self._append(kind="end", lane=name, reason=lane.finish)
 
-    def _step(self, step: StepRecord, tokens: Sequence[Token], trace: Trace) -> dict[str, Any]:
+    def _step(
+        self, step: StepRecord, tokens: Sequence[Token], now: LaneProgress, trace: Trace
+    ) -> dict[str, Any]:
         fields = fields_of(StepRecord, step)
         return {
             **{name: _short(v) if isinstance(v, tuple) else v for name, v in fields.items()},
+            "drafted_at_s": step.drafted_at_s,
+            "made": now.tokens,
+            "tokens_per_second": now.tokens_per_second,
             "tokens": [[token.id, token.text, token.origin] for token in tokens],
             "pieces": self._pieces(step.named, trace),
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.decoding.events import SPECULATIVE
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
-from pipeline.trace.metrics import cache_use
+from pipeline.trace.metrics import CacheUse, cache_use
 from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
@@ -32,13 +32,22 @@ def picture(trace: Trace) -> Json:
         "kept_as": f"This run keeps its keys and values {about}",
         "block": trace.pair.get("kv_block") or 0,
         "models": {
-            model: [
-                {"kept": kept, "bytes": size, "rolled": use.rolled_back and use.rolled_back[run]}
-                for run, (kept, size) in enumerate(zip(use.tokens, use.bytes, strict=True))
-            ]
-            for model, use in cache_use(trace, lane).items()
+            model: _steps(use, len(lane.steps)) for model, use in cache_use(trace, lane).items()
         },
     }
+
+
+def _steps(use: CacheUse, count: int) -> list[Json]:
+    """One object a step; a value that the trace does not have is None."""
+    unknown = [None] * count
+    columns = {
+        "kept": use.tokens,
+        "blocks": use.blocks or unknown,
+        "megabytes": use.megabytes,
+        "rolled": use.rolled_back or unknown,
+        "rolled_so_far": use.rolled_back_so_far or unknown,
+    }
+    return [dict(zip(columns, step, strict=True)) for step in zip(*columns.values(), strict=True)]
 
 
 @cache
@@ -88,7 +97,7 @@ def _caches(trace: Trace) -> Figure:
             {
                 "type": "scatter",
                 "x": numbers,
-                "y": [round(size / 1e6, 4) for size in use.bytes],
+                "y": [round(size, 4) for size in use.megabytes],
                 "name": model,
                 "mode": "lines",
                 "line": {"color": f"var({colour})", "width": 2, "dash": dash, "shape": "hv"},

@@ -125,7 +125,7 @@ def _race(trace: Trace) -> Figure:
 def _progress(lane: Lane) -> tuple[list[float], list[int]]:
     """Milliseconds, and tokens."""
     points = progress(lane)
-    return [milliseconds(clock) for clock, _ in points], [count for _, count in points]
+    return [milliseconds(point.time_s) for point in points], [point.tokens for point in points]
 
 
 def _per_token(lane: Lane) -> str:
