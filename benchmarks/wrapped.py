@@ -12,7 +12,7 @@ class WrappedLM:
 
     def __init__(self, model: CausalLM) -> None:
         self._model = model
-        self.vocab_size = model.vocab_size
+        self.vocab_size, self.token_ids = model.vocab_size, model.token_ids
 
     @property
     def kv_bytes(self) -> int:

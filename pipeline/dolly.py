@@ -132,13 +132,25 @@ class Dolly:
             )
             for folder, layers in zip(self._folders, (hidden_layers, ()), strict=True)
         )
-        if draft.vocab_size < self.tokenizer.size:
-            remedy = f"choose one with at least the target's {self.tokenizer.size} entries"
-            raise UserError("draft vocabulary", draft.vocab_size, remedy)
+        self._check_vocabularies(target, draft)
         compiled = CompiledPair(target, draft, note)
         for model in (target, draft):
             model.share_prefix(self.tokenizer.shared_prefix)
         return compiled
+
+    def _check_vocabularies(self, target: OVModel, draft: OVModel) -> None:
+        """Raises UserError unless the draft can read and propose for the target."""
+        size = self.tokenizer.size
+        if target.vocabulary:
+            remedy = "has some of its tokenizer's tokens only; it can only be a draft"
+            raise UserError("target", self.pair.target.name, remedy)
+        if draft.vocabulary is None:
+            if draft.vocab_size < size:
+                remedy = f"choose one with at least the target's {size} entries"
+                raise UserError("draft vocabulary", draft.vocab_size, remedy)
+        elif (last := int(draft.vocabulary.token_ids[-1])) >= size:
+            remedy = f"is not among the target's {size} tokens; choose the draft made for it"
+            raise UserError("draft vocabulary", f"token id {last}", remedy)
 
     def _crowded(self) -> bool:
         """Whether models for one more policy might not fit into memory."""

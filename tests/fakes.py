@@ -19,6 +19,7 @@ class FakeLM:
         sharpness: scales the logits; a small one makes the distributions nearly uniform.
         like: another FakeLM to resemble, by `likeness` in 0..1.
         proposes: cut the logits to this many tokens; it can still be fed the others.
+        token_ids: keep only the logits of these tokens; it can still be fed the others.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class FakeLM:
         like: FakeLM | None = None,
         likeness: float = 0.0,
         proposes: int | None = None,
+        token_ids: Sequence[int] | None = None,
     ) -> None:
-        self.vocab_size = proposes or vocab_size
+        self.token_ids = None if token_ids is None else np.array(token_ids)
+        self.vocab_size = len(token_ids) if token_ids else proposes or vocab_size
         self.table = np.random.default_rng(seed).normal(size=(vocab_size,) * 3) * sharpness
         if like is not None:
             self.table = likeness * like.table + (1 - likeness) * self.table
@@ -66,7 +69,8 @@ class FakeLM:
 
     def next_logits(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         first, second = (0, *tokens)[-2:]
-        return self.table[first, second, : self.vocab_size]
+        row: NDArray[np.float64] = self.table[first, second]
+        return row[: self.vocab_size] if self.token_ids is None else row[self.token_ids]
 
 
 def verified(draft: Draft, accepted: int) -> Step:

@@ -166,6 +166,41 @@ def next_probs(model, sequence, params):
     return probabilities(np.array([model.next_logits(sequence)], np.float32), params)[0]
 
 
+TRIMMED = (0, 2, 3, 5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 5), params=st.sampled_from([GREEDY, SAMPLED]))
+def test_a_draft_with_a_trimmed_vocabulary_proposes_the_tokens_of_its_rows(seed, k, params):
+    target = FakeLM(7, seed)
+    draft = FakeLM(7, seed + 1, like=target, likeness=0.7, token_ids=TRIMMED)
+    fast = list(speculative(target, draft, k, candidates=3).generate([1, 2], params, 20))
+    steps = [event for event in fast if isinstance(event, Step)]
+    assert {token for step in steps for token in step.drafted} <= set(TRIMMED)
+    for step in steps:
+        assert {token for top in step.draft_top for token, _ in top} <= set(TRIMMED)
+        for token, top in zip(step.drafted, step.draft_top, strict=True):
+            assert params.temperature or top[0][0] == token
+    if not params.temperature:
+        slow = Autoregressive(target, frozenset()).generate([1, 2], GREEDY, 20)
+        assert tokens(fast) == tokens(slow)
+
+
+def test_a_trimmed_vocabulary_does_not_bias_sampled_text():
+    target = FakeLM(6, 8, 1.0)
+    draft = FakeLM(6, 9, 1.0, like=target, likeness=0.6, token_ids=(0, 1, 4))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(6000):
+        events = speculative(target, draft, 2).generate([2], SamplingParams(1.0, seed=seed), 2)
+        counts[tuple(tokens(events))] += 1
+    first = next_probs(target, [2], SamplingParams(1.0))
+    expected = {}
+    for one, chance in enumerate(first):
+        for other, next_chance in enumerate(next_probs(target, [2, one], SamplingParams(1.0))):
+            expected[one, other] = chance * next_chance
+    assert_follows(counts, expected)
+
+
 def test_a_draft_with_a_smaller_vocabulary_loses_nothing():
     target, draft = FakeLM(7, 3), FakeLM(7, 4, proposes=5)
     slow = tokens(Autoregressive(target, frozenset()).generate([1], GREEDY, 20))

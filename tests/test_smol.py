@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import shutil
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
+from pipeline.dolly import Dolly  # noqa: E402
 from pipeline.errors import UserError  # noqa: E402
+from pipeline.request import Request  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
 from tests.archives import write_archives  # noqa: E402
@@ -72,18 +76,69 @@ def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return command
 
 
-def test_the_recipe_ends_in_two_models_that_run(
-    made: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        export, "PRECISIONS", {role: (shipped,) for role, shipped in export.SHIPPED.items()}
-    )
-    export.main(made)
-    ids = json.loads((made.work / "pair" / "draft" / draft.TARGET_IDS).read_text())
+@cache
+def exported(made: Command) -> Path:
+    """The pair that the recipe ends in."""
+    with pytest.MonkeyPatch.context() as patch:
+        shipped = {role: (weights,) for role, weights in export.SHIPPED.items()}
+        patch.setattr(export, "PRECISIONS", shipped)
+        export.main(made)
+    return made.work / "pair"
+
+
+def test_the_recipe_ends_in_two_models_that_run(made: Command) -> None:
+    pair = exported(made)
+    ids = json.loads((pair / "draft" / draft.TARGET_IDS).read_text())
     for role, rows in (("target", len(vocabulary())), ("draft", len(ids))):
-        model = OVModel(made.work / "pair" / role)
+        model = OVModel(pair / role)
         assert model.sequence().forward([1, 2, 3], logits_to_keep=2).logits.shape == (2, rows)
-        assert (made.work / "pair" / role / "tokenizer.json").is_file()
+        assert (pair / role / "tokenizer.json").is_file()
+
+
+def test_the_pair_races_with_the_drafts_trimmed_vocabulary(made: Command, tmp_path: Path) -> None:
+    pair = exported(made)
+    ids = json.loads((pair / "draft" / draft.TARGET_IDS).read_text())
+    dolly = Dolly(pair)
+    for temperature in (0.0, 1.0):
+        trace = dolly.start(Request("Why?", max_new_tokens=16, temperature=temperature)).finish()
+        one, other = trace.lanes.values()
+        drafted = {token for step in other.steps for token in step.drafted}
+        assert drafted
+        assert drafted <= set(ids)
+        if not temperature:
+            assert one.text == other.text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "missing or damaged"),
+        ("[0, 1", "missing or damaged"),
+        ("[0, 1]", "must list a token id for each"),
+        ("reversed", "ascending"),
+        ("beyond", "is not among the target's"),
+    ],
+)
+def test_a_row_map_that_does_not_fit_is_refused(
+    made: Command, tmp_path: Path, content: str | None, said: str
+) -> None:
+    pair = shutil.copytree(exported(made), tmp_path / "pair")
+    file = pair / "draft" / draft.TARGET_IDS
+    ids = json.loads(file.read_text())
+    file.unlink()
+    if content:
+        changed = {"reversed": ids[::-1], "beyond": [*ids[:-1], 99_999]}.get(content)
+        file.write_text(json.dumps(changed) if changed else content)
+    with pytest.raises(UserError, match=said):
+        Dolly(pair)
+
+
+def test_a_trimmed_model_is_refused_as_a_target(made: Command, tmp_path: Path) -> None:
+    pair = exported(made)
+    for role in ("target", "draft"):
+        shutil.copytree(pair / "draft", tmp_path / role)
+    with pytest.raises(UserError, match="can only be a draft"):
+        Dolly(tmp_path)
 
 
 def test_the_tokenizer_has_dollys_tokens_in_places_of_its_own(made: Command) -> None:

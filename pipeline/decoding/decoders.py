@@ -247,4 +247,9 @@ def _draft_likeliest(draft: Draft, count: int) -> tuple[Candidates, ...]:
     """Empty for a copied draft: no model computed it."""
     if count and draft.probs is not None:
         return likeliest(draft.probs, count)
-    return _likeliest(np.stack(draft.logits), _UNCHANGED, count) if draft.logits else ()
+    if not draft.logits:
+        return ()
+    found = _likeliest(np.stack(draft.logits), _UNCHANGED, count)
+    if draft.token_ids is None:
+        return found
+    return tuple(tuple((int(draft.token_ids[i]), p) for i, p in row) for row in found)

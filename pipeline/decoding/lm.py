@@ -24,9 +24,16 @@ class Output(NamedTuple):
 
 
 class CausalLM(Protocol):
-    """One sequence of one model, with a KV cache of its own."""
+    """One sequence of one model, with a KV cache of its own.
+
+    Attributes:
+        vocab_size: of its logits.
+        token_ids: int64[vocab_size], ascending, the token of each logit, where the model has only
+            some of the vocabulary; None if logit i is of token i.
+    """
 
     vocab_size: int
+    token_ids: NDArray[np.int64] | None
 
     @property
     def kv_bytes(self) -> int:

@@ -8,9 +8,10 @@ distribution. Pure functions of arrays and a generator; no models here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.decoding.events import Origin, Verification
 from pipeline.decoding.sampling import Logits, Probs, sample
@@ -24,13 +25,15 @@ class Draft:
         tokens: the g proposed ids.
         probs: float32[g, vocab]; None for a deterministic draft, whose tokens follow from the text
             alone: each from a distribution with all its mass on it.
-        logits: a float32[vocab] for each token of a model's greedy draft, to show what else was
+        logits: a float32[n] for each token of a model's greedy draft, to show what else was
             likely; verification does not need them.
+        token_ids: int64[n], the tokens that these logits are of; None if those of the first n ids.
     """
 
     tokens: tuple[int, ...] = ()
     probs: Probs | None = None
     logits: tuple[Logits, ...] = ()
+    token_ids: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -55,7 +58,7 @@ class Draft:
             return self
         if not self.deterministic:
             raise ValueError(f"cannot cut a sampled draft of {len(self)} tokens to {count}")
-        return Draft(self.tokens[:count], None, self.logits[:count])
+        return replace(self, tokens=self.tokens[:count], logits=self.logits[:count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ _KEPT = (
     "tokenizer_config.json",
     "chat_template.jinja",
     "generation_config.json",
-    "target_ids.json",  # of a draft with a vocabulary of its own (training/draft.py)
+    "target_ids.json",  # of a draft with a trimmed vocabulary
 )
 _INT4_GROUP = 64  # weights that share a scale; the field's 128 does not divide every width
 _PICKLED = (".bin", ".pt", ".pth")

@@ -24,7 +24,7 @@ Files = Mapping[str, int]  # bytes of each
 _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 _IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.json")
 _WEIGHTS = ".safetensors"
-_TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja")
+_TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja", "target_ids.json")
 _PERIOD = 0.5  # seconds between two looks at the exporter
 
 

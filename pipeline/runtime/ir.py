@@ -14,6 +14,7 @@ import numpy as np
 import openvino as ov
 
 from pipeline.errors import UserError
+from pipeline.runtime.vocabulary import Vocabulary, read_vocabulary
 
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
 _CONTEXT_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
@@ -23,18 +24,27 @@ _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 
 @dataclass(frozen=True, slots=True)
 class IRConfig:
-    """Of a model's `config.json`: its family ("gpt_neox"), and two numbers of tokens."""
+    """Of a model's `config.json`.
+
+    Attributes:
+        family: such as "gpt_neox".
+        vocab_size: rows of its embedding.
+        context_length: tokens.
+        vocabulary: what its rows stand for; None if row i is token i.
+    """
 
     family: str
     vocab_size: int
     context_length: int
+    vocabulary: Vocabulary | None
 
 
 def read_config(folder: Path) -> IRConfig:
     """The configuration of the model in a folder.
 
     Raises:
-        UserError: a file of the model is missing, or the configuration is damaged.
+        UserError: a file of the model is missing, or the configuration is damaged, or the map of
+            a trimmed vocabulary does not fit.
     """
     for name in (_XML, _BIN, _CONFIG):
         if not (folder / name).is_file():
@@ -43,10 +53,13 @@ def read_config(folder: Path) -> IRConfig:
         config = json.loads((folder / _CONFIG).read_text())
         lengths = [int(config[name]) for name in _CONTEXT_LENGTHS if config.get(name)]
         context_length = lengths[0] if lengths else _UNLIMITED
-        return IRConfig(str(config["model_type"]), int(config["vocab_size"]), context_length)
+        family, vocab_size = str(config["model_type"]), int(config["vocab_size"])
+        trimmed = str(config.get("target_ids") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         remedy = f"replace its damaged {_CONFIG}, or convert the model again"
         raise UserError("model", str(folder), remedy) from None
+    vocabulary = read_vocabulary(folder / Path(trimmed).name, vocab_size) if trimmed else None
+    return IRConfig(family, vocab_size, context_length, vocabulary)
 
 
 def read_model(folder: Path) -> ov.Model:

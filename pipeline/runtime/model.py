@@ -56,6 +56,7 @@ class OVModel:
         policy: of its sequences' caches.
         family: as in its configuration ("gpt_neox").
         vocab_size: tokens that it has logits for.
+        vocabulary: which tokens these are; None if they are the first of its tokenizer's.
         context_length: tokens that it can attend to.
         prefill_chunk: tokens of a prompt in one forward pass.
         parameters: weights in matrices.
@@ -87,7 +88,7 @@ class OVModel:
         check_device(device)
         config = read_config(folder)
         self.family, self.vocab_size = config.family, config.vocab_size
-        self.context_length = config.context_length
+        self.context_length, self.vocabulary = config.context_length, config.vocabulary
         self.prefill_chunk = policy.prefill_chunk or config.context_length
         self.weight_bytes = weight_bytes(folder)
         self.forward_passes = 0
@@ -132,8 +133,8 @@ class OVModel:
         """A new sequence with a cache of its own; the weights are shared.
 
         Args:
-            vocab_size: cut the logits to this many, if the model has more: rows that padding
-                added, or tokens it was never taught.
+            vocab_size: cut the logits to those of the first so many token ids, if the model has
+                more: rows that padding added, or tokens it was never taught.
             prompt: what will be read. If it begins with the shared prefix, and goes on, the cache
                 holds that already; else it is empty.
         """
@@ -143,8 +144,10 @@ class OVModel:
             tokens, prefix = self._prefix
             if len(tokens) < len(prompt) and tokens == tuple(prompt[: len(tokens)]):
                 cache.start_from(prefix)
-        vocab_size = min(vocab_size or self.vocab_size, self.vocab_size)
-        return OVCausalLM(self, request, cache, vocab_size)
+        logits = self.vocab_size
+        if vocab_size:
+            logits = self.vocabulary.cut(vocab_size) if self.vocabulary else vocab_size
+        return OVCausalLM(self, request, cache, min(logits, self.vocab_size))
 
     def operations(self) -> dict[str, float]:
         """Seconds by kind of operation, means of all forward passes; needs the property

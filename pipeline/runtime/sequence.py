@@ -26,6 +26,7 @@ class OVCausalLM:
 
     Attributes:
         vocab_size: of its logits.
+        token_ids: what they stand for; None if logit i is of token i.
         cache: its keys and values.
     """
 
@@ -34,6 +35,8 @@ class OVCausalLM:
     ) -> None:
         self.vocab_size, self.cache = vocab_size, cache
         self._model, self._request = model, request
+        vocabulary = model.vocabulary
+        self.token_ids = vocabulary.token_ids[:vocab_size] if vocabulary else None
         self._bound: Inputs = {}
         self._logits = request.get_tensor("logits")
         self._hidden = request.get_tensor(HIDDEN) if model.hidden_width else None
@@ -82,6 +85,8 @@ class OVCausalLM:
     def _forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int) -> Output:
         if not tokens:
             return self._output(0, 0, 0)
+        if self._model.vocabulary:
+            tokens = self._model.vocabulary.rows(tokens)
         with self._model.lock:
             inputs = self.cache.append(tokens, pad_to)
             end = inputs["input_ids"].size

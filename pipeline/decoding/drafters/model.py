@@ -49,15 +49,17 @@ class ModelDrafter:
         logits: list[NDArray[np.float32]] = []
         # A greedy draft is certain: no distribution to keep.
         probs = np.zeros((max_tokens, self._vocab_size), np.float32) if params.temperature else None
-        pending = tokens[len(self._model) :]
+        pending, token_ids = tokens[len(self._model) :], self._model.token_ids
         while len(drafted) < max_tokens:
             common = self._model.forward(pending, logits_to_keep=1).logits[:, : self._vocab_size]
             if probs is None:
-                drafted.append(int(common.argmax()))
+                best = int(common.argmax())
+                drafted.append(best if token_ids is None else int(token_ids[best]))
                 logits.append(common[0])
             else:
                 row = probs[len(drafted)]
-                row[: common.shape[1]] = probabilities(common, params)[0]
+                known = slice(common.shape[1]) if token_ids is None else token_ids
+                row[known] = probabilities(common, params)[0]
                 drafted.append(sample(row, rng))
             if drafted[-1] in self._end_ids:
                 break
@@ -65,7 +67,7 @@ class ModelDrafter:
                 break
             pending = drafted[-1:]
         kept = None if probs is None else probs[: len(drafted)]
-        return Draft(tuple(drafted), kept, tuple(logits))
+        return Draft(tuple(drafted), kept, tuple(logits), token_ids)
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
         pass
