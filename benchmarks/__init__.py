@@ -1,1 +1,1 @@
-"""What the claims rest on. Each prints a table for people and one JSON line for machines."""
+"""Measurements behind the project's claims. Each prints a table and saves its results as JSON."""

@@ -1,11 +1,12 @@
-"""Does the draft length that chooses itself choose well?
+"""Compares the adaptive draft length, "auto", with every fixed one.
 
     python -m benchmarks.draft_length [--repeats 5]
 
 Each prompt is answered autoregressively, with every fixed draft length, and with "auto", in an
-order that turns with each repeat. The regret is what "auto" takes over the best fixed length of
-that kind of prompt, found afterwards; zero tokens drafted is a fixed length too. Then "auto" gets a
-draft with random weights, and the target itself as its draft: it should lose next to nothing.
+order that rotates with each repeat. The regret is the relative extra time of "auto" over the best
+fixed length for that kind of prompt, as found afterwards; 0, no drafting, is a fixed length too.
+Then "auto" runs with two drafts that cannot help, a model with random weights and the target
+itself, and should lose almost nothing against autoregression.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def measure(
     settings: dict[str, Any],
     lengths: Sequence[Length] = LENGTHS,
 ) -> dict[str, Any]:
-    """Every length on every prompt of a kind."""
+    """Measures every length on every prompt of a kind."""
     requests = [Request(*prompt, **settings) for prompt in KINDS[kind]]
     *_, result = sweep(dolly, requests, repeats, lengths)
     return {"kind": kind, **_figures(result)}
@@ -53,11 +54,11 @@ def _figures(result: Sweep) -> dict[str, Any]:
 
 
 def with_draft(draft: Path, repeats: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """ "auto" against autoregression where the embedded target has another draft."""
-    with tempfile.TemporaryDirectory() as made:
+    """Measures "auto" against autoregression, for the embedded target with another draft."""
+    with tempfile.TemporaryDirectory() as pair:
         for name, folder in (("target", EMBEDDED / "target"), ("draft", draft)):
-            (Path(made) / name).symlink_to(folder)
-        return measure(Dolly(made), "open question", 4 * repeats, settings, (0, "auto"))
+            (Path(pair) / name).symlink_to(folder)
+        return measure(Dolly(pair), "open question", 4 * repeats, settings, (0, "auto"))
 
 
 def main() -> int:
@@ -86,7 +87,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     table(
-        ("ms a token", *map(str, LENGTHS), "best", "regret", "× AR"),
+        ("ms per token", *map(str, LENGTHS), "best", "regret", "× AR"),
         [
             [
                 row["kind"],

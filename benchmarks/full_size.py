@@ -1,12 +1,12 @@
-"""Dolly v2 3B in full size, with random weights: is the whole way gone, and what does it take?
+"""Converts and races a model of Dolly v2 3B's full size with random weights; time and memory.
 
     python -m benchmarks.full_size --tokenizer gpt-neox-20b-tokenizer.json [--weights int8 int4]
 
-Where no network reaches the hub, nothing short of the download need be taken on trust. A checkpoint
-with Dolly v2 3B's exact configuration and its tokenizer is made, converted and raced with a draft
-of Pythia-160m's shape. Each stage runs in a process of its own, which tells its seconds and its
-peak memory. Random weights agree on nothing: the acceptance is imposed by a coin
-(`benchmarks.imposed`), and the speedups for other acceptances are predicted from measured costs.
+For machines without access to the hub: this tests every step but the download. A checkpoint with
+Dolly v2 3B's exact configuration and tokenizer is created, converted and raced with a draft of
+Pythia-160m's shape. Each stage runs in a separate process, whose time and peak memory are reported.
+Two models with random weights do not agree, so the acceptance rate is imposed
+(`benchmarks.imposed`); the speedups at other rates are predicted from measured costs.
 """
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ CONFIGS: dict[str, dict[str, int]] = {
     },
 }
 PAIR = ("dolly-v2-3b", "pythia-160m")
-PROJECTED, FEW_LAYERS = "dolly-v2-12b", (2, 4)  # its layers are measured, the whole is projected
+PROJECTED, FEW_LAYERS = "dolly-v2-12b", (2, 4)  # converted with few layers; the rest is projected
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
-
 
 _RESULT = RESULTS / "full_size.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a process took."""
+    """Wall-clock time and peak resident memory of a process."""
 
     seconds: float
     peak_gib: float
@@ -71,7 +70,7 @@ def run_stage(name: str, *arguments: str) -> Stage:
     """Runs `python -m` with the arguments.
 
     Raises:
-        UserError: it failed; what it said stands above.
+        UserError: it failed. Its own output has the reason.
     """
     start = perf_counter()
     process = subprocess.Popen([sys.executable, "-m", *arguments])
@@ -84,7 +83,7 @@ def run_stage(name: str, *arguments: str) -> Stage:
 
 
 def make_checkpoint(name: str, layers: int, folder: Path, tokenizer: Path) -> None:
-    """Writes a checkpoint of that configuration: bfloat16, random, in shards."""
+    """Writes a sharded bfloat16 checkpoint of that configuration, with random weights."""
     import torch
     from tokenizers import AddedToken, Tokenizer
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -118,7 +117,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--cache-dir", type=Path)
     parser.add_argument("--project", action="store_true", help="also measure layers of the 12B")
-    # To be a stage, and not what starts them:
+    # Run one stage, in the process that was started for it:
     parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--race", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -144,19 +143,19 @@ def main() -> int:
                 model, took = ready(store, options.tokenizer, name, weights)
                 models.append(str(store.folder(model)))
                 stages |= took
-            told = store.root / "race.json"
-            racing = ("benchmarks.full_size", "--race", weights, *models, str(told))
+            result = store.root / "race.json"
+            racing = ("benchmarks.full_size", "--race", weights, *models, str(result))
             for name in ("acceptance", "max_new_tokens", "repeats"):
                 racing += (f"--{name.replace('_', '-')}", str(getattr(options, name)))
             stages[f"race {weights}"] = run_stage(f"race {weights}", *racing)
-            races[weights] = json.loads(told.read_text())
+            races[weights] = json.loads(result.read_text())
         if options.project:
             for layers in FEW_LAYERS:
                 stages |= ready(store, options.tokenizer, PROJECTED, "int8", layers)[1]
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    # What was there already was measured when it was made.
+    # A stage whose output exists is not repeated: its earlier measurement stands.
     kept = earlier.get("stages", {}) | {name: asdict(stage) for name, stage in stages.items()}
     save("full_size", stages=kept, races=earlier.get("races", {}) | races)
     project(kept)
@@ -166,7 +165,7 @@ def main() -> int:
 def ready(
     store: Store, tokenizer: Path, name: str, weights: Weights, layers: int = 0
 ) -> tuple[Model, dict[str, Stage]]:
-    """The model, made and converted where it is not there; and what that took."""
+    """Creates and converts the model unless that is done; returns it, and the stages that ran."""
     layers = layers or CONFIGS[name]["num_hidden_layers"]
     about = name if layers == CONFIGS[name]["num_hidden_layers"] else f"{name} ({layers} layers)"
     folder, stages = store.root / "checkpoints" / f"{name}-{layers}", {}
@@ -182,7 +181,7 @@ def ready(
 
 
 def project(stages: dict[str, Any]) -> None:
-    """Prints what the whole of `PROJECTED` would take, by the layers that were measured."""
+    """Prints the projected cost of converting all of `PROJECTED`, from that of `FEW_LAYERS`."""
     few = [stages.get(f"convert {PROJECTED} ({layers} layers) int8") for layers in FEW_LAYERS]
     if not all(few):
         return
@@ -197,11 +196,11 @@ def project(stages: dict[str, Any]) -> None:
 
 
 def race(weights: str, folders: tuple[Path, Path], options: argparse.Namespace) -> dict[str, Any]:
-    """Times the pair with an imposed acceptance, and predicts from its costs."""
+    """Times the pair with an imposed acceptance; predicts other speedups from its costs."""
     results, medians, costs = measure(
         folders, options.acceptance, options.max_new_tokens, options.repeats
     )
-    about = f"{weights}, random weights, acceptance IMPOSED by a coin"
+    about = f"{weights}, random weights, acceptance IMPOSED"
     show(f"{about}: {options.acceptance}", results, medians)
     lengths = range(1, MAX_DRAFT_LENGTH + 1)
     forecast = {

@@ -1,11 +1,11 @@
-"""How fast would a pair be whose draft were right that often? Acceptance imposed by a coin.
+"""Measures speculative decoding at an imposed acceptance rate, with models of random weights.
 
     python -m benchmarks.imposed [--target 160M] [--acceptance 0.8] [--repeats 5]
 
-The models have random weights, which agree on nothing. So the target's own greedy text is made
-first; then the draft model runs, for its time, and that text's next token is put above what it
-says, or a wrong one, as a seeded coin tells. Everything else is as always:
-costs, caches and the test are real, the acceptance is not.
+Two models with random weights do not agree. So the target's greedy text is generated first. The
+draft model then runs as usual, but its logits are replaced: with a given probability, drawn from a
+seeded generator, it prefers that text's next token, and otherwise another one. Costs, caches and
+verification are real; only the acceptance rate is not.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _PROMPT = list(range(100, 148))
 _GREEDY = SamplingParams()
 
 
-class CoinLM(WrappedLM):
-    """Takes the model's time, and says what the coin makes of the text to come.
+class ImposedLM(WrappedLM):
+    """A draft model that takes its usual time and agrees with a given text at a given rate.
 
     Args:
-        text: what the target will say, prompt included.
-        acceptance: how often this is to say the same.
+        text: the target's greedy text, prompt included.
+        acceptance: the probability that the most likely token is that text's next.
     """
 
     def __init__(self, model: CausalLM, text: Sequence[int], acceptance: float, seed: int) -> None:
         super().__init__(model)
         self._text, self._acceptance = text, acceptance
-        self._coin = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(seed)
 
     def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
         output = super().forward(tokens, logits_to_keep, pad_to)
         if logits_to_keep and len(self) < len(self._text):
             token = self._text[len(self)]
-            right = self._coin.random() < self._acceptance
+            right = self._rng.random() < self._acceptance
             output.logits[-1, token if right else token ^ 1] = np.inf
         return output
 
@@ -71,12 +71,15 @@ def ms_per_token(made: Sequence[Step]) -> float:
 def measure(
     folders: tuple[Path, Path], acceptance: float, max_new_tokens: int, repeats: int
 ) -> tuple[list[dict[str, Any]], dict[str, float], Costs]:
-    """For every draft length: acceptance, costs and speedup; milliseconds of autoregression; and
-    what the runs cost.
+    """Measures every draft length.
 
     Args:
         folders: of target and draft.
-        acceptance: what the coin is told.
+        acceptance: the rate to impose.
+
+    Returns:
+        A row for each draft length: acceptance rate, times and speedup; the milliseconds per token
+        of autoregressive decoding in both modes; and the measured costs.
     """
     exact, fastest = (OVModel(folders[0], lossless=lossless) for lossless in (True, False))
     draft_model = OVModel(folders[1])
@@ -89,8 +92,8 @@ def measure(
         return steps(lanes.autoregressive(_PROMPT, _GREEDY, max_new_tokens))
 
     def speculative(k: int, seed: int) -> list[Step]:
-        coin = CoinLM(draft_model.sequence(), text, acceptance, seed)
-        lanes = Lanes(target=lambda prompt: exact.sequence(), draft=lambda prompt: coin)
+        draft = ImposedLM(draft_model.sequence(), text, acceptance, seed)
+        lanes = Lanes(target=lambda prompt: exact.sequence(), draft=lambda prompt: draft)
         return steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, DEFAULT_DRAFTER, k))
 
     text = [*_PROMPT, *(token for step in autoregressive(exact) for token in step.tokens)]
@@ -100,7 +103,7 @@ def measure(
     for turn in range(repeats):
         times["exact"].append(ms_per_token(autoregressive(exact)))
         for k in made:
-            times["fastest"].append(ms_per_token(autoregressive(fastest)))  # just before, each time
+            times["fastest"].append(ms_per_token(autoregressive(fastest)))  # next to its comparison
             run = speculative(k, seed=turn)
             assert [t for s in run for t in s.tokens] == text[len(_PROMPT) :]
             made[k] += run
@@ -126,10 +129,10 @@ def measure(
 
 
 def show(about: str, results: list[dict[str, Any]], medians: dict[str, float]) -> None:
-    print(f"{about}; autoregressive {medians['fastest']:.2f} ms a token")
+    print(f"{about}; autoregressive {medians['fastest']:.2f} ms per token")
     print(f"(exact: {medians['exact']:.2f})\n")
     table(
-        ("K", "accepted", "block", "draft ms", "verify ms", "ms a token", "× fastest AR"),
+        ("K", "accepted", "block", "draft ms", "verify ms", "ms per token", "× fastest AR"),
         [[row["draft_length"], *(f"{v:.2f}" for v in list(row.values())[1:])] for row in results],
     )
 
@@ -146,7 +149,7 @@ def main() -> int:
     results, medians, _ = measure(
         (target, draft), options.acceptance, options.max_new_tokens, options.repeats
     )
-    about = f"{options.target}, random weights, acceptance imposed by a coin: {options.acceptance}"
+    about = f"{options.target}, random weights, imposed acceptance: {options.acceptance}"
     show(about, results, medians)
     save("imposed", about=about, autoregressive_ms=medians, results=results)
     return 0

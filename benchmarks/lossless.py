@@ -1,9 +1,9 @@
-"""Is greedy speculative text the greedy autoregressive text, token for token?
+"""Checks that greedy speculative text equals greedy autoregressive text, token for token.
 
     python -m benchmarks.lossless [--count 500] [--draft-length 4] [--kv-cache paged]
 
-Runs held-out Dolly instructions both ways. Any mismatch is printed with the gap between the two
-best logits at the place where the texts part, and the exit status is 1.
+Answers held-out Dolly instructions with both decoders. A mismatch is printed with the gap between
+the two largest logits at the first token that differs, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from training.corpus import DATA, held_out
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where two texts part, and by how little the target preferred its choice there."""
+    """The first token at which two texts differ.
+
+    Attributes:
+        place: its index in the answer.
+        gap: between the target's two largest logits there.
+    """
 
     instruction: str
     place: int
@@ -35,7 +40,7 @@ class Mismatch:
 
 
 def compare(dolly: Dolly, request: Request) -> tuple[Trace, Mismatch | None]:
-    """Answers `request` both ways."""
+    """Answers `request` with both decoders."""
     trace = dolly.start(request).finish()
     if trace.identical:
         return trace, None
@@ -44,7 +49,7 @@ def compare(dolly: Dolly, request: Request) -> tuple[Trace, Mismatch | None]:
 
 
 def _gap(dolly: Dolly, trace: Trace, place: int) -> float:
-    """Between the two best logits of the target, after the tokens on which both lanes agree."""
+    """Between the target's two largest logits, after the tokens on which both lanes agree."""
     agreed = [token.id for token in trace.lanes["autoregressive"].tokens[:place]]
     target = dolly.models(trace.request["kv_cache"]).target
     logits = target.sequence().forward([*trace.prompt_tokens, *agreed], logits_to_keep=1).logits[0]

@@ -1,8 +1,8 @@
-"""Speculative decoding as OpenVINO's notebook of 2024 does it: the stand-in for the paper's code.
+"""Speculative decoding as in OpenVINO's notebook of 2024, a stand-in for the paper's own code.
 
-Written afresh from the algorithm: stateful IRs, a fixed number of drafts, states trimmed after
-each round, all logits computed. What was wrong there is right here, so that it writes the same
-text: position ids, the bonus token, and stopping at N new tokens. Greedy only.
+Reimplemented from its algorithm: stateful IRs, a fixed number of drafts, states trimmed after each
+round, logits computed for all tokens. Its errors in position ids, the bonus token and the limit of
+N new tokens are corrected, so that its greedy text is the same. Greedy only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 
 class StatefulModel:
-    """An IR with its states, run as the notebook runs it."""
+    """A stateful IR, run with the notebook's settings."""
 
     def __init__(self, folder: Path) -> None:
         core = ov.Core()
@@ -32,7 +32,7 @@ class StatefulModel:
         self.length = 0
 
     def run(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Logits float32[n, vocab] of n tokens, which become part of the state."""
+        """Appends n tokens to the state; returns logits float32[n, vocab]."""
         end = self.length + len(tokens)
         inputs = {
             "input_ids": np.array([tokens], np.int64),
@@ -46,7 +46,7 @@ class StatefulModel:
         return logits
 
     def trim(self, length: int) -> None:
-        """Reads every state out, cuts it and writes it back; tokens are the axis before last."""
+        """Cuts every state to `length` tokens, by a copy; tokens are the second-to-last axis."""
         if length == self.length:
             return
         for state in self._request.query_state():
@@ -63,10 +63,10 @@ def speculate(
     length: int,
     on_tokens: Callable[[int], None],
 ) -> list[int]:
-    """Greedily continues `prompt` by exactly `count` tokens, `length` drafted in each round.
+    """Continues `prompt` greedily by `count` tokens, drafting `length` in each round.
 
     Args:
-        on_tokens: told how many there are, after each round.
+        on_tokens: called after each round with the number of tokens so far.
     """
     target.reset()
     draft.reset()
@@ -76,10 +76,10 @@ def speculate(
     while (made := len(sequence) - len(prompt)) < count:
         drafted: list[int] = []
         for _ in range(min(length, count - made - 1)):
-            unseen = [*sequence, *drafted][draft.length :]
-            drafted.append(int(draft.run(unseen)[-1].argmax()))
-        chosen = target.run([*sequence[target.length :], *drafted])
-        best = chosen[-len(drafted) - 1 :].argmax(axis=-1).tolist()
+            uncached = [*sequence, *drafted][draft.length :]
+            drafted.append(int(draft.run(uncached)[-1].argmax()))
+        logits = target.run([*sequence[target.length :], *drafted])
+        best = logits[-len(drafted) - 1 :].argmax(axis=-1).tolist()
         accepted = 0
         while accepted < len(drafted) and drafted[accepted] == best[accepted]:
             accepted += 1

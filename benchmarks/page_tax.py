@@ -1,8 +1,8 @@
-"""What showing a race costs: the same race in the page and without it, in turns.
+"""Measures what the page costs a race: the same race with and without it, alternately.
 
     python -m benchmarks.page_tax
 
-The browser runs on the machine that it watches, so this is also what it takes from the models.
+The browser runs on the same machine, so it competes with the models for the cores.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _REQUEST = Request(
     temperature=1.0,
 )
 _ENDED = "document.querySelectorAll('.pane[data-end=length], .pane[data-end=stop]').length === 2"
-_REST = 1.5  # seconds before each: the page still draws the last race's plots
-# What draws the tokens of one update is one task, so one call of an observer.
+_REST = 1.5  # seconds before each race, in which the page draws the plots of the last one
+# The page draws the tokens of an update in one task, for which an observer is called once.
 _COUNT = """() => {
     window.updates = 0;
     const count = () => window.updates++;
@@ -47,8 +47,8 @@ _COUNT = """() => {
 }"""
 
 
-class _Kept(Dolly):
-    """A pair that remembers its last run."""
+class _RecordingDolly(Dolly):
+    """Keeps its last run."""
 
     last: Run
 
@@ -58,12 +58,12 @@ class _Kept(Dolly):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a race took of the page."""
+class PageLoad:
+    """Work of the page during one race."""
 
     seconds: float
-    busy: float  # share of these that the page's main thread computed
-    updates: float  # drawn, a second
+    busy: float  # CPU time of the page's main thread, as a share of these
+    updates: float  # drawn per second
 
 
 def main() -> None:
@@ -79,8 +79,8 @@ def main() -> None:
     options = parser.parse_args()
     activity.PERIOD = options.period
 
-    dolly = _Kept(options.pair)
-    dolly.tokenizer.end_ids = frozenset()  # on every machine the race is as long
+    dolly = _RecordingDolly(options.pair)
+    dolly.tokenizer.end_ids = frozenset()  # every race has the same number of tokens
     loader = Loader(Choice(dolly.pair, Store()), lambda _: dolly)
     served = ServedPage(loader)
     asked = {name: value for name, value in asdict(_REQUEST).items() if value is not None}
@@ -94,47 +94,49 @@ def main() -> None:
             page.goto(url)
             page.get_by_text("Ready", exact=True).wait_for()
             page.evaluate(_COUNT)
-            _report(dolly, options.repeats, _shower(page))
+            _report(dolly, options.repeats, _racer(page))
             browser.close()
     finally:
         served.close()
 
 
-def _shower(page: Page) -> Callable[[], Shown]:
+def _racer(page: Page) -> Callable[[], PageLoad]:
+    """Returns a function that runs a race in the page."""
     metrics = page.context.new_cdp_session(page)
     metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
 
-    def show() -> Shown:
+    def race() -> PageLoad:
         page.evaluate("window.updates = 0")
         start, busy = perf_counter(), _busy(metrics)
         page.get_by_test_id("run").click()
         page.wait_for_function(f"window.updates > 2 && {_ENDED}", polling=200)
         seconds = perf_counter() - start
         updates = page.evaluate("window.updates")
-        return Shown(seconds, (_busy(metrics) - busy) / seconds, updates / seconds)
+        return PageLoad(seconds, (_busy(metrics) - busy) / seconds, updates / seconds)
 
-    return show
+    return race
 
 
 def _busy(metrics: CDPSession) -> float:
-    """CPU seconds of tasks of the page's main thread so far. By the wall clock they take as long
-    as the models, which use every core, let them.
+    """CPU seconds of the page's main thread so far. Wall-clock time would include waiting for the
+    models, which use every core.
     """
-    told = metrics.send("Performance.getMetrics")["metrics"]
-    return next(float(each["value"]) for each in told if each["name"] == "TaskDuration")
+    values = metrics.send("Performance.getMetrics")["metrics"]
+    return next(float(each["value"]) for each in values if each["name"] == "TaskDuration")
 
 
 def _alone(dolly: Dolly) -> Trace:
     return dolly.start(_REQUEST).finish()
 
 
-def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
-    shown: list[Shown] = []
+def _report(dolly: _RecordingDolly, repeats: int, race: Callable[[], PageLoad]) -> None:
+    """Runs the races, prints the table and saves the results."""
+    loads: list[PageLoad] = []
     traces: dict[str, list[Trace]] = {"page": [], "alone": []}
 
     def in_page() -> None:
         sleep(_REST)
-        shown.append(show())
+        loads.append(race())
         traces["page"].append(dolly.last.trace())
 
     def alone() -> None:
@@ -143,9 +145,9 @@ def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
 
     in_page()
     alone()
-    shown.clear()  # the first of each warmed the machine
-    for told in traces.values():
-        told.clear()
+    loads.clear()  # the first of each is a warm-up
+    for races in traces.values():
+        races.clear()
     for repeat in range(repeats):
         for one in (in_page, alone) if repeat % 2 else (alone, in_page):
             one()
@@ -153,20 +155,20 @@ def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
     rows: list[list[object]] = []
     results: dict[str, Any] = {}
     for lane in ("autoregressive", "speculative"):
-        ms = {name: [_ms(trace, lane) for trace in told] for name, told in traces.items()}
+        ms = {name: [_ms(trace, lane) for trace in races] for name, races in traces.items()}
         ratios = [one / other for one, other in zip(ms["page"], ms["alone"], strict=True)]
-        rows.append([f"{lane}, ms a token", *map(Spread.of, (ms["page"], ms["alone"], ratios))])
+        rows.append([f"{lane}, ms per token", *map(Spread.of, (ms["page"], ms["alone"], ratios))])
         results[lane] = {"ms": ms, "page_over_alone": asdict(Spread.of(ratios))}
-    speedups = {name: [trace.speedup or 0 for trace in told] for name, told in traces.items()}
+    speedups = {name: [trace.speedup or 0 for trace in races] for name, races in traces.items()}
     ratios = [one / other for one, other in zip(*speedups.values(), strict=True)]
     rows.append(["speedup", *map(Spread.of, (*speedups.values(), ratios))])
     results["speedup"] = {**speedups, "page_over_alone": asdict(Spread.of(ratios))}
     table(("", "in the page", "alone", "ratio"), rows)
     tokens = [len(lane.tokens) for lane in traces["alone"][0].lanes.values()]
     print(
-        f"\n{tokens} tokens, {median(each.seconds for each in shown):.1f} s in the page; "
-        f"its main thread was busy {median(each.busy for each in shown):.0%} of it, and drew "
-        f"{median(each.updates for each in shown):.1f} updates a second"
+        f"\n{tokens} tokens, {median(each.seconds for each in loads):.1f} s in the page; "
+        f"its main thread was busy {median(each.busy for each in loads):.0%} of it, and drew "
+        f"{median(each.updates for each in loads):.1f} updates per second"
     )
     save(
         "page_tax",
@@ -176,7 +178,7 @@ def _report(dolly: _Kept, repeats: int, show: Callable[[], Shown]) -> None:
         period=activity.PERIOD,
         tokens=tokens,
         lanes=results,
-        page=[asdict(each) for each in shown],
+        page=[asdict(each) for each in loads],
     )
 
 

@@ -1,9 +1,9 @@
-"""The paper's table beside ours: seconds for N new tokens, autoregressively and speculatively.
+"""Reproduces the paper's table with other models: seconds for N new tokens with both decoders.
 
     python -m benchmarks.paper [--target DIR --draft DIR] [--repeats 5]
 
-The paper (arXiv 2311.04951) ran Dolly v2 12B with 3B as its draft on a server. The seconds of two
-machines and two pairs cannot be compared; the ratios can.
+The paper (arXiv 2311.04951) ran Dolly v2 12B with 3B as its draft on a server. Seconds of different
+machines and models cannot be compared; speedups can.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAPER = {40: (19.87, 13.61), 100: (44.25, 26.97)}  # N: autoregressive, speculat
 
 
 def seconds(answer: Answer, prompt: list[int], count: int) -> float:
-    """From the prompt's first token to the answer's last."""
+    """Wall-clock seconds of one answer, prefill included."""
     start = perf_counter()
     answer(prompt, count, lambda made: None)
     return perf_counter() - start

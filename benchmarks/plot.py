@@ -1,4 +1,4 @@
-"""Pictures of the results in `benchmarks/results/`, for people who would rather look.
+"""Plots of the results in `benchmarks/results/`, for its README.
 
 pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benchmarks.plot
 """
@@ -17,7 +17,7 @@ _OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
 
 
 def peers(results: dict[str, Any]) -> go.Figure:
-    """Milliseconds a token of the embedded pair, by engine; whiskers are quartiles."""
+    """Milliseconds per token of the embedded pair, by engine; whiskers are quartiles."""
     rows = [row for row in results["results"]["dolly-mini"] if "failed" not in row]
     rows.sort(key=lambda row: -row["ms_per_token"]["median"])
     spreads = [row["ms_per_token"] for row in rows]
@@ -39,11 +39,11 @@ def peers(results: dict[str, Any]) -> go.Figure:
             },
         )
     )
-    return figure.update_layout(xaxis_title="milliseconds a token, the embedded pair")
+    return figure.update_layout(xaxis_title="milliseconds per token, the embedded pair")
 
 
 def draft_length(results: dict[str, Any]) -> go.Figure:
-    """Milliseconds a token by fixed length, and, apart, with the one that chooses itself."""
+    """Milliseconds per token by fixed draft length and, separately, with "auto"."""
     figure = go.Figure()
     for row, colour in zip(results["results"], _COLOURS, strict=True):
         *fixed, auto = row["ms_per_token"].items()
@@ -55,22 +55,24 @@ def draft_length(results: dict[str, Any]) -> go.Figure:
             mode="lines+markers",
             marker_color=colour,
         )
-    return figure.update_layout(xaxis_title="draft length", yaxis_title="milliseconds a token")
+    return figure.update_layout(xaxis_title="draft length", yaxis_title="milliseconds per token")
 
 
 def roofline(results: dict[str, Any]) -> go.Figure:
-    """What a step takes, and the least that reading its bytes can take."""
+    """Time of a decoding step, and its lower bound by memory bandwidth."""
     rows = results["results"]
     names = [f"{row['shape']} {row['weights']}" for row in rows]
     least = [1e3 * row["bytes"] / results["bytes_per_second"] for row in rows]
     figure = go.Figure()
-    figure.add_bar(x=names, y=least, name="limit of the memory", marker_color=_LIMIT)
-    figure.add_bar(x=names, y=[r["step_ms"] for r in rows], name="a step", marker_color=_OURS)
-    return figure.update_layout(yaxis_title="milliseconds a step")
+    figure.add_bar(x=names, y=least, name="memory bandwidth limit", marker_color=_LIMIT)
+    figure.add_bar(
+        x=names, y=[r["step_ms"] for r in rows], name="measured step", marker_color=_OURS
+    )
+    return figure.update_layout(yaxis_title="milliseconds per step")
 
 
 def precision(results: dict[str, Any]) -> go.Figure:
-    """Of each precision of the target's weights and of the caches: size against divergence."""
+    """Size against divergence, for each precision of the target's weights and of its cache."""
     figure = go.Figure()
     kinds = dict.fromkeys(row["kv"] for row in results["quality"])
     symbols = ("circle", "square", "diamond", "x")
@@ -78,7 +80,7 @@ def precision(results: dict[str, Any]) -> go.Figure:
         rows = [row for row in results["quality"] if row["kv"] == kv]
         figure.add_scatter(
             x=[row["bytes"] / 1e6 for row in rows],
-            y=[max(row["kl"], 1e-7) for row in rows],  # of the reference itself it is 0
+            y=[max(row["kl"], 1e-7) for row in rows],  # 0, the reference's, has no logarithm
             text=[f"{row['weights']}, {row['top1']:.1%}" for row in rows],
             name=f"{kv} cache",
             mode="markers+text",
@@ -87,14 +89,14 @@ def precision(results: dict[str, Any]) -> go.Figure:
         )
     return figure.update_layout(
         xaxis_title="megabytes of the target's weights",
-        yaxis={"title": "divergence from float32, nats a token", "type": "log"},
+        yaxis={"title": "divergence from float32, nats per token", "type": "log"},
     )
 
 
 def main() -> None:
     for draw in (peers, draft_length, roofline, precision):
         path = RESULTS / f"{draw.__name__}.json"
-        if not path.is_file():  # a benchmark that nobody has run here
+        if not path.is_file():  # this benchmark has no results yet
             continue
         figure = draw(json.loads(path.read_text(encoding="utf-8")))
         figure.update_layout(

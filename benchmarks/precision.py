@@ -1,12 +1,12 @@
-"""What the precision of weights and caches does to size, speed, acceptance and quality.
+"""Measures how the precision of weights and caches changes size, speed, acceptance and quality.
 
     python -m benchmarks.precision [--target CHECKPOINT --draft CHECKPOINT] [--repeats 5]
 
-Without checkpoints, the embedded pair's own weights are unpacked to float32 and converted anew.
-Quality is the target's, on fixed text: the greedy answers of the float32 model with a float32 cache
-to the prompts of `benchmarks.prompts`. Top-1 is how often the same token is the likeliest; KL is
-the mean divergence from the float32 distribution, in nats a token. Speed is of races over one
-prompt of each kind, in an order that turns with each repeat.
+Without checkpoints, the embedded pair's weights are dequantised to float32 and converted again.
+Quality is the target's, on the greedy answers of the float32 model with a float32 cache to
+`benchmarks.prompts`. Top-1 is the share of positions with the same most likely token; KL is the
+mean Kullback-Leibler divergence from the float32 distribution, in nats per token. Speed is measured
+in races over one prompt of each kind, in an order that rotates with each repeat.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.model import OVModel
 from pipeline.text.tokenizer import Tokenizer
 
-_OWN = SamplingParams(temperature=1)
-_RACED: tuple[tuple[Weights, Weights, KVPrecision], ...] = (  # target, draft, caches
+_UNSHAPED = SamplingParams(temperature=1)
+_RACED: tuple[tuple[Weights, Weights, KVPrecision], ...] = (  # of target, draft and caches
     ("f32", "f32", "f32"),
     ("fp16", "fp16", "f16"),
     ("int8", "int8", "f32"),
@@ -50,14 +50,14 @@ _RACED: tuple[tuple[Weights, Weights, KVPrecision], ...] = (  # target, draft, c
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A prompt and the answer that quality is measured on."""
+    """Token ids of a prompt, and of the answer on which quality is measured."""
 
     prompt: list[int]
     answer: list[int]
 
 
 def embedded_checkpoint(role: str, store: Store) -> Path:
-    """The embedded model's weights as a float32 checkpoint."""
+    """Writes the embedded model's weights as a float32 checkpoint; returns its folder."""
     folder = store.root / "checkpoints" / f"dolly-mini-{role}"
     if not (folder / "tokenizer.json").is_file():
         from benchmarks.unpacked import unpacked
@@ -68,7 +68,7 @@ def embedded_checkpoint(role: str, store: Store) -> Path:
 
 
 def greedy_texts(model: OVModel, tokenizer: Tokenizer, count: int) -> list[Text]:
-    """What the reference answers."""
+    """Greedy answers of the reference model, of at most `count` tokens."""
     texts = []
     for asked in KINDS.values():
         for prompt in asked:
@@ -82,20 +82,20 @@ def greedy_texts(model: OVModel, tokenizer: Tokenizer, count: int) -> list[Text]
 
 
 def distributions(model: OVModel, text: Text, vocab_size: int) -> NDArray[np.float32]:
-    """float32[answer, vocab], read as decoding reads: four tokens a run."""
+    """The target's distributions, float32[answer, vocab], from forward passes of four tokens."""
     sequence = model.sequence(vocab_size)
     tokens = [*text.prompt, *text.answer[:-1]]
     first = len(text.prompt)
-    rows = [sequence.forward(tokens[:first], logits_to_keep=1).logits]
-    runs = (tokens[at : at + 4] for at in range(first, len(tokens), 4))
-    rows += [sequence.forward(run, logits_to_keep=len(run)).logits for run in runs]
-    return probabilities(np.concatenate(rows), _OWN)
+    logits = [sequence.forward(tokens[:first], logits_to_keep=1).logits]
+    chunks = (tokens[at : at + 4] for at in range(first, len(tokens), 4))
+    logits += [sequence.forward(chunk, logits_to_keep=len(chunk)).logits for chunk in chunks]
+    return probabilities(np.concatenate(logits), _UNSHAPED)
 
 
 def quality(
     model: OVModel, texts: list[Text], reference: list[NDArray[np.float32]]
 ) -> dict[str, float]:
-    """Against the reference, of all positions together."""
+    """Compares a model with the reference, over all positions of all texts."""
     same = positions = 0
     divergence = 0.0
     for text, expected in zip(texts, reference, strict=True):
@@ -172,7 +172,7 @@ def main() -> int:
 
 
 def measure_quality(store: Store, target: Model, count: int) -> list[dict[str, Any]]:
-    """A row for each precision of weights and of caches, the reference first."""
+    """Measures each precision of weights and of caches; the first row is the reference's."""
     rows: list[dict[str, Any]] = []
     texts: list[Text] = []
     reference: list[NDArray[np.float32]] = []
@@ -192,7 +192,7 @@ def measure_quality(store: Store, target: Model, count: int) -> list[dict[str, A
 def measure_races(
     pairs: dict[tuple[Weights, Weights], Dolly], repeats: int, count: int
 ) -> list[dict[str, Any]]:
-    """Times and acceptance of each combination."""
+    """Measures times and acceptance of each combination."""
     samples: dict[Any, list[Any]] = {kind: [] for kind in _RACED}
     for turn in range(repeats):
         for kind in (*_RACED[turn % len(_RACED) :], *_RACED[: turn % len(_RACED)]):

@@ -1,4 +1,4 @@
-"""Prompts by kind, for every benchmark that compares times: what people ask such a model for."""
+"""Prompts by kind, shared by all benchmarks that compare times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table for people, one JSON file for machines."""
+"""Output of a benchmark: a printed table and a JSON file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread:
-        """Of at least two samples."""
+        """The spread of at least two samples."""
         low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
         return cls(median, low, high, len(samples))
 
@@ -35,7 +35,7 @@ class Spread:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints columns, the first to the left and the others to the right."""
+    """Prints a table; the first column is aligned left, the others right."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -44,7 +44,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def save(benchmark: str, **results: Any) -> None:
-    """Keeps what ran, on what, and what came out, in `benchmarks/results/`."""
+    """Writes the results with their date, machine and versions to `benchmarks/results/`."""
     path = RESULTS / f"{benchmark}.json"
     about = {"benchmark": benchmark, "created": datetime.now(UTC).isoformat(timespec="seconds")}
     whole = about | {"environment": environment()} | results

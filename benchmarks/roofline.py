@@ -1,11 +1,11 @@
-"""How near is a token's time to what the memory allows?
+"""Compares the time of a decoding step with its lower bound by memory bandwidth.
 
     python -m benchmarks.roofline [--repeats 40] [--shapes 20M 60M 160M 410M]
 
-An autoregressive step must read every weight once, and the cache. That many bytes over the memory
-bandwidth measured here, by a triad as in STREAM (McCalpin 1995), is the least it can take. Beside
-it: what it took, where the rest went, and how a step grows with the context. Shapes have random
-weights.
+An autoregressive step reads every weight once, and the KV cache. The lower bound is those bytes
+divided by the memory bandwidth, measured here with a triad as in STREAM (McCalpin 1995). The table
+shows it beside the measured time, the time by kind of operation, and the time at longer contexts.
+Models have random weights.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pipeline.runtime.sequence import OVCausalLM
 
 CONTEXT = 128
 CONTEXTS = (64, CONTEXT, 512, 1024, 1900)
-_TOKEN = 17  # any; what it costs does not depend on which it is
-_TRIAD_FLOATS = 1 << 24  # a thread's array: 64 MB, far beyond any cache
+_TOKEN = 17  # any token: the time does not depend on it
+_TRIAD_FLOATS = 1 << 24  # per array and thread: 64 MB, larger than any CPU cache
 _PRECISIONS: tuple[Weights, ...] = ("int8", "int4")
 _SHOWN = (
     "FullyConnectedCompressed",
@@ -40,7 +40,7 @@ _SHOWN = (
 
 
 def bandwidth(threads: int, repeats: int) -> float:
-    """Bytes a second of a = b + s·c over arrays too large for any cache, on `threads` threads."""
+    """Bytes per second of a = b + s·c on `threads` threads, over arrays beyond any CPU cache."""
     arrays = [tuple(np.ones(_TRIAD_FLOATS, np.float32) for _ in range(3)) for _ in range(threads)]
 
     def triad(abc: tuple[np.ndarray, ...]) -> None:
@@ -58,20 +58,20 @@ def bandwidth(threads: int, repeats: int) -> float:
 
 
 def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
-    """What a step reads and takes, what a run of five takes, and what grows with the context."""
-    model, watched = OVModel(folder), OVModel(folder, properties={"PERF_COUNT": True})
+    """Measures a step of one token and of five, by kind of operation and by context length."""
+    model, profiled = OVModel(folder), OVModel(folder, properties={"PERF_COUNT": True})
     model.warm_up()
     sequences = {context: filled(model, context) for context in CONTEXTS}
     ones: dict[int, list[float]] = {context: [] for context in CONTEXTS}
     fives = []
     for _ in range(repeats):
         for context, sequence in sequences.items():
-            sequence.time_forward(1)  # of the width that is measured next
+            sequence.time_forward(1)  # so that the next is not the first pass of its size
             ones[context].append(1e3 * sequence.time_forward(1))
         sequences[CONTEXT].time_forward(5)
         fives.append(1e3 * sequences[CONTEXT].time_forward(5))
-    operations = {context: operations_ms(watched, context, repeats) for context in CONTEXTS}
-    embedding = sized.vocabulary * sized.shape.hidden  # a byte each, of which one row is read
+    operations = {context: operations_ms(profiled, context, repeats) for context in CONTEXTS}
+    embedding = sized.vocabulary * sized.shape.hidden  # bytes, in INT8; a step reads one row
     return {
         "shape": sized.name,
         "parameters": model.parameters,
@@ -92,13 +92,17 @@ def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
 
 
 def filled(model: OVModel, context: int) -> OVCausalLM:
+    """A sequence with that many tokens in its cache."""
     sequence = model.sequence()
     sequence.forward([_TOKEN] * context, logits_to_keep=0)
     return sequence
 
 
 def operations_ms(model: OVModel, context: int, repeats: int) -> dict[str, float]:
-    """Milliseconds of a step at that context by kind of operation: what later passes add."""
+    """Milliseconds of a step at that context, by kind of operation.
+
+    OpenVINO reports means of all passes so far, from which those before these steps are subtracted.
+    """
     sequence = filled(model, context)
     sequence.time_forward(1)
     passes, before = model.forward_passes, model.operations()

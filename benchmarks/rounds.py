@@ -1,12 +1,12 @@
-"""What a round costs beside running models, and what being lossless costs.
+"""Measures the parts of a round besides forward passes, and the cost of the lossless settings.
 
     python -m benchmarks.rounds
 
-1. Rollback: four of five verified tokens are rolled back, at contexts from 64 to 900. What counts
-   is the call and what it adds to the next run, against the same run with nothing rolled back.
-2. Everything outside model runs, as a share of real rounds.
-3. Milliseconds a token of the lossless settings against the plugin's fastest, in alternation.
-4. Runs of 1 to 9 tokens, each after one of the same width, and what another width adds.
+1. Rollback of four of five verified tokens, at contexts from 64 to 900: the call, and what it adds
+   to the next forward pass, against the same pass with nothing rolled back.
+2. Everything outside forward passes, as a share of a speculative round.
+3. Milliseconds per token with the lossless settings and with the plugin's fastest, alternately.
+4. Forward passes of 1 to 9 tokens, and what a pass takes longer after one of another size.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from pipeline.trace.record import Lane
 
 CONTEXTS = (64, 256, 512, 900)
 _K = 4
-_TOKEN = 17  # any; what it costs does not depend on which it is
+_TOKEN = 17  # any token: the time does not depend on it
 
 
 def rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, Any]]:
-    """For each context, the milliseconds of a round and the share of it that rolling back took."""
+    """For each context, the milliseconds of a verification, and of rolling it back."""
     results: list[dict[str, Any]] = []
     target = dolly.models(kv_cache).target
     for context in CONTEXTS:
@@ -77,12 +77,12 @@ def rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, 
 def _refill(sequence: OVCausalLM, length: int) -> None:
     sequence.rollback(0)
     sequence.forward([_TOKEN] * (length - 1), logits_to_keep=0)
-    # So that what follows is a step of the same width, not the first after a prompt.
+    # So that the next pass follows one of its own size, and not a prompt.
     sequence.forward([_TOKEN], logits_to_keep=1, pad_to=_K + 1)
 
 
 def answers(dolly: Dolly, **settings: object) -> list[Lane]:
-    """Both lanes, for each of the pair's examples."""
+    """Both lanes of a race on each of the pair's examples."""
     lanes: list[Lane] = []
     for example in dolly.pair.examples:
         request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ def answers(dolly: Dolly, **settings: object) -> list[Lane]:
 
 
 class TimedLM(WrappedLM):
-    """Adds up the seconds of its runs."""
+    """Adds up the seconds of its forward passes."""
 
     seconds = 0.0
 
@@ -103,7 +103,7 @@ class TimedLM(WrappedLM):
 
 
 def _timed(new: NewSequence, made: list[TimedLM]) -> NewSequence:
-    """Makes sequences as `new` does, timed, and adds them to `made`."""
+    """Wraps `new`, so that its sequences are timed and added to `made`."""
 
     def sequence(prompt: Sequence[int]) -> TimedLM:
         made.append(TimedLM(new(prompt)))
@@ -113,7 +113,7 @@ def _timed(new: NewSequence, made: list[TimedLM]) -> NewSequence:
 
 
 def outside_share(dolly: Dolly, **settings: object) -> Spread:
-    """Percent of a speculative round in which no model runs: the draft's sampling counts too."""
+    """Percent of a speculative round outside forward passes; the draft's sampling is among it."""
     shares: list[float] = []
     for example in dolly.pair.examples:
         request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
@@ -124,8 +124,8 @@ def outside_share(dolly: Dolly, **settings: object) -> Spread:
         sampling, budget = request.sampling, request.max_new_tokens
         for event in lanes.speculative(prompt, sampling, budget, DEFAULT_DRAFTER, _K):
             if isinstance(event, Step):
-                ran = sum(model.seconds for model in timed)
-                shares.append(100 * (event.seconds - ran) / event.seconds)
+                inside = sum(model.seconds for model in timed)
+                shares.append(100 * (event.seconds - inside) / event.seconds)
             if not isinstance(event, Drafted):
                 for model in timed:
                     model.seconds = 0.0
@@ -164,7 +164,7 @@ def main() -> int:
         "greedy": outside_share(dolly),
         "sampled": outside_share(dolly, temperature=0.7, top_p=0.92),
     }
-    table(("outside model runs", "percent of a step"), list(shares.items()))
+    table(("outside forward passes", "percent of a round"), list(shares.items()))
 
     times: dict[str, list[float]] = {}
     for turn in range(options.repeats):
@@ -174,22 +174,26 @@ def main() -> int:
                 lane_name = f"{name} {('autoregressive', 'speculative')[place % 2]}"
                 times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
     spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
-    table(("settings", "ms a token"), list(spreads.items()))
-    widths: dict[str, dict[str, Any]] = {}
+    table(("settings", "ms per token"), list(spreads.items()))
+    passes: dict[str, dict[str, Any]] = {}
     models = dolly.models()
     for name, model in (("target", models.target), ("draft", models.draft)):
-        runs, switch = model.forward_times()
-        widths[name] = {"run_ms": [1e3 * s for s in runs], "switch_ms": 1e3 * switch}
+        by_size, switch = model.forward_times()
+        passes[name] = {"run_ms": [1e3 * s for s in by_size], "switch_ms": 1e3 * switch}
     table(
-        ("ms of a run of", *map(str, range(1, len(runs) + 1)), "another width"),
+        ("ms of a pass of", *map(str, range(1, len(by_size) + 1)), "another size"),
         [
-            [name, *(f"{ms:.2f}" for ms in times["run_ms"]), f"+{times['switch_ms']:.2f}"]
-            for name, times in widths.items()
+            [
+                name,
+                *(f"{ms:.2f}" for ms in model_times["run_ms"]),
+                f"+{model_times['switch_ms']:.2f}",
+            ]
+            for name, model_times in passes.items()
         ],
     )
     save(
         "rounds",
-        widths=widths,
+        widths=passes,
         pair=dolly.about,
         rollback=costs,
         outside_percent={name: spread.median for name, spread in shares.items()},

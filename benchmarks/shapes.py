@@ -1,4 +1,4 @@
-"""GPT-NeoX models of several sizes with random weights: their time is real, their text is not."""
+"""GPT-NeoX models of several sizes with random weights, for benchmarks of time alone."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ SHAPES = {
 
 
 def model_folder(sized: Sized, weights: Weights, tokenizer: Path) -> Path:
-    """The IR of that size, made if it is not there: minutes for a large one. Needs torch.
+    """The folder of the IR of that size, which is created if missing: minutes for a large one, and
+    needs torch.
 
     Args:
-        tokenizer: any `tokenizer.json`, since nothing reads its text.
+        tokenizer: any `tokenizer.json`; its text is not used.
     """
     folder = Store().root / "shapes" / f"{sized.name}-{weights}"
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""A GPT-NeoX IR's own weights in torch, so that transformers runs what everybody else runs."""
+"""Loads the weights of a GPT-NeoX IR into transformers, so that all engines run the same model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BIAS = re.compile(r"__module\.(.+)/aten::(?:layer_norm|linear)/Add")
 
 
 def unpacked(folder: Path) -> GPTNeoXForCausalLM:
-    """The model in f32: quantised weights times their scales, the rest as it is."""
+    """The model in float32: quantised weights are dequantised, the others copied."""
     ir = ov.Core().read_model(folder / "openvino_model.xml")
     constants = [node for node in ir.get_ops() if node.get_type_name() == "Constant"]
     by_name = {node.get_friendly_name(): node for node in constants}
@@ -35,7 +35,7 @@ def unpacked(folder: Path) -> GPTNeoXForCausalLM:
                 weights[f"{bias_of[1]}.bias"] = _values(node).ravel()
     model = GPTNeoXForCausalLM(GPTNeoXConfig.from_pretrained(folder))
     state = {name: torch.from_numpy(value) for name, value in weights.items()}
-    # An IR leaves out what changes nothing, norms of ones and biases of zeros: a new model's own.
+    # An IR omits norms of ones and biases of zeros, with which a new model begins.
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
     assert all(name.endswith(".bias") or "norm" in name for name in missing)
@@ -43,5 +43,5 @@ def unpacked(folder: Path) -> GPTNeoXForCausalLM:
 
 
 def _values(constant: ov.Node) -> NDArray[np.float32]:
-    """As f32; OpenVINO unpacks 4-bit ones."""
+    """As float32; OpenVINO unpacks 4-bit values."""
     return np.array(constant.get_data(dtype=np.float32))

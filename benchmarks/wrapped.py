@@ -1,4 +1,4 @@
-"""A model whose forward passes a benchmark watches or changes."""
+"""A wrapper around a model whose forward passes a benchmark times or changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.decoding.lm import CausalLM, Output
 
 
 class WrappedLM:
-    """Does what the model does; to be overridden."""
+    """Delegates to the model; subclasses override `forward`."""
 
     def __init__(self, model: CausalLM) -> None:
         self._model = model
