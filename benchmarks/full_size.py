@@ -143,12 +143,12 @@ def main() -> int:
                 model, took = ready(store, options.tokenizer, name, weights)
                 models.append(str(store.folder(model)))
                 stages |= took
-            result = store.root / "race.json"
-            racing = ("benchmarks.full_size", "--race", weights, *models, str(result))
+            written = store.root / "race.json"
+            racing = ("benchmarks.full_size", "--race", weights, *models, str(written))
             for name in ("acceptance", "max_new_tokens", "repeats"):
                 racing += (f"--{name.replace('_', '-')}", str(getattr(options, name)))
             stages[f"race {weights}"] = run_stage(f"race {weights}", *racing)
-            races[weights] = json.loads(result.read_text())
+            races[weights] = json.loads(written.read_text())
         if options.project:
             for layers in FEW_LAYERS:
                 stages |= ready(store, options.tokenizer, PROJECTED, "int8", layers)[1]
