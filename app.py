@@ -1,4 +1,4 @@
-"""Races autoregressive against speculative decoding of Dolly v2 in a browser: `python app.py`."""
+"""Serves the page that races autoregressive against speculative decoding: `python app.py`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pipeline.dolly import Dolly
     from ui.run.loader import Loader
 
-_PATIENCE = 2.0  # seconds that a run under way has to end in when the server is stopped
-_FAREWELL = 0.5  # and its visitor's browser, to hear of it
+_RUN_TIMEOUT = 2.0  # seconds that a run has to end when the server shuts down
+_DRAIN_SECONDS = 0.5  # for the last update to reach that visitor's browser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,12 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        pass  # how one stops it
+        pass  # Ctrl+C or SIGTERM: a normal end
     return 0
 
 
 def _serve(choice: Choice, args: argparse.Namespace) -> None:
-    """The models are fetched and loaded while the page is made, and while it is open."""
+    """Serves the page while the models are fetched and loaded in the background."""
     from ui.run.loader import Loader
     from ui.run.turn import Turn
 
@@ -53,13 +53,13 @@ def _serve(choice: Choice, args: argparse.Namespace) -> None:
         _report_failure(loader)
         threading.Event().wait()
     finally:
-        turn.close(_PATIENCE)
-        threading.Event().wait(_FAREWELL)
+        turn.close(_RUN_TIMEOUT)
+        threading.Event().wait(_DRAIN_SECONDS)
         page.close()
 
 
 def _report_failure(loader: Loader) -> None:
-    """Waits for the pair. If it cannot be loaded, the page stays open: it offers another.
+    """Waits for the pair. If it cannot be loaded, the page stays open and offers another pair.
 
     Raises:
         UserError: it cannot be loaded, and visitors may not load another.

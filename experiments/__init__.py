@@ -1,5 +1,6 @@
-"""Questions answered by measuring, one a file.
+"""Experiments: one module for each measured question.
 
-An experiment yields its result so far as plain data, after every event of a run, so that it can be
-shown and stopped: the page and the command line run the same code. Nothing here knows Gradio.
+An experiment is a generator that yields its result so far, as plain data, after every event of a
+run. So it can be plotted while it runs, and stopped; the page and the command line share the code.
+Nothing here imports Gradio.
 """

@@ -1,7 +1,7 @@
-"""How many tokens should be drafted? The same requests are answered with every draft length.
+"""Measures the time per token for every draft length, on the same requests.
 
-Every length answers every request as often as the others, and each repeat begins with another
-length: what slows the machine for a while slows no length more than the others.
+Every length answers each request equally often. Each repeat starts at another length, so that a
+temporary slowdown of the machine does not affect one length more than the others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One request, answered with one draft length. Rates are None where nothing was counted."""
+    """One answer with one draft length. A rate is None where nothing was counted."""
 
     length: Length
-    request: int  # its place among the requests
+    request: int  # its index among the requests
     seconds_per_token: float | None
     acceptance_rate: float | None
     block_efficiency: float | None
@@ -38,13 +38,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What has been measured so far.
+    """The measurements so far.
 
     Attributes:
-        created: when it began, ISO 8601; "" before the first answer.
-        lengths: those that are compared.
-        planned: answers there will be in all.
-        answers: in the order in which they were made.
+        created: the start time, ISO 8601; "" before the first answer.
+        lengths: the lengths that are compared.
+        planned: the number of answers of the whole sweep.
+        answers: in the order in which they were measured.
     """
 
     lengths: tuple[Length, ...]
@@ -62,7 +62,7 @@ class Sweep:
 
     @property
     def seconds_per_token(self) -> dict[Length, float]:
-        """By length, as far as measured: the mean over the requests of the median of each."""
+        """By measured length: the median of each request's answers, averaged over the requests."""
         return {
             length: statistics.mean(map(statistics.median, times))
             for length in self.lengths
@@ -76,18 +76,18 @@ class Sweep:
 
     @property
     def best_fixed(self) -> Length | None:
-        """The fastest length but "auto"."""
+        """The fastest length except "auto"."""
         return self._fastest(length for length in self.lengths if length != "auto")
 
     def extremes(self, length: Length) -> tuple[float, float]:
-        """Seconds a token of the fastest and of the slowest answer with that length, of which
-        there must be one.
+        """Seconds per token of the fastest and of the slowest answer with that length, which must
+        have been measured.
         """
         times = [*chain.from_iterable(self._times(length))]
         return min(times), max(times)
 
     def speedup(self, length: Length) -> float | None:
-        """Over autoregression; None before both are measured."""
+        """Speedup over autoregressive decoding; None before both are measured."""
         times = self.seconds_per_token
         return times[0] / times[length] if {0, length} <= times.keys() else None
 
@@ -97,7 +97,7 @@ class Sweep:
         return min(measured, key=times.__getitem__, default=None)
 
     def _times(self, length: Length) -> list[list[float]]:
-        """Seconds a token of each request's answers."""
+        """Seconds per token of the answers, grouped by request."""
         times: dict[int, list[float]] = {}
         for answer in self.of(length):
             if answer.seconds_per_token is not None:
@@ -111,11 +111,11 @@ def sweep(
     repeats: int = REPEATS,
     lengths: Sequence[Length] = LENGTHS,
 ) -> Generator[Sweep, None, None]:
-    """Answers the requests, whose own draft lengths do not matter. Closing it ends the answer under
-    way.
+    """Answers the requests with every length, whatever their own. Closing it cancels the current
+    answer.
 
     Raises:
-        UserError: a prompt does not fit.
+        UserError: a prompt does not fit into the context.
     """
     result = Sweep(tuple(lengths), planned=repeats * len(lengths) * len(requests))
     yield result

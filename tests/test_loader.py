@@ -139,6 +139,6 @@ def test_a_pair_that_does_not_fit_beside_the_one_at_work_is_one_line(monkeypatch
     assert at_work.dolly() == "dolly-mini"
     monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: SECOND.memory_bytes)
     for _ in range(2):  # and the next is told the same
-        with pytest.raises(UserError, match="with the pair at work"):
+        with pytest.raises(UserError, match="with the loaded pair"):
             [*at_work.change(SECOND)]
     assert at_work.pair == FIRST

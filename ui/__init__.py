@@ -1,1 +1,1 @@
-"""The page and its API. Knows Gradio and pipeline's public types; never imports OpenVINO."""
+"""The page and its API. Imports Gradio and the pipeline's public types; never OpenVINO."""

@@ -1,4 +1,4 @@
-"""The same race without the page: `race` streams it, `trace` returns it whole; `status`."""
+"""The API: `race` streams a run, `trace` returns its whole record, `status` the loaded models."""
 
 import inspect
 import json
@@ -23,17 +23,17 @@ from ui.run.turn import Turn
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
-CONCURRENCY_ID = "model"  # shared by all that runs the models: one at a time
+CONCURRENCY_ID = "model"  # of all events that run the models: one at a time
 
 
 def add(loader: Loader, turn: Turn) -> None:
     """Adds the three endpoints to the page being built."""
 
     def race(*values: Any) -> Iterator[str]:
-        """Races both decoders; streams JSON, {"updates": [...]}, and at last {"trace": {...}}.
+        """Races both decoders; streams JSON, {"updates": [...]}, and finally {"trace": {...}}.
 
-        The parameters are those of `pipeline.request.Request`, and `mode`. It is text because
-        Gradio sends the difference to the value before, and gets that wrong for lists within lists.
+        The parameters are those of `pipeline.request.Request`, and `mode`. The values are text:
+        Gradio sends objects as differences, which are wrong for nested lists.
         """
         with _one_line_errors():
             run = _start(loader.dolly(), values)
@@ -62,7 +62,7 @@ def add(loader: Loader, turn: Turn) -> None:
             return run.trace().to_dict()
 
     def status() -> dict[str, Any]:
-        """Whether the models are loaded, and which they are."""
+        """Returns whether the models are loaded, and their pair."""
         ready = loader.done and not loader.failure
         about = loader.dolly().about if ready else {"name": loader.pair.name}
         return {"ready": ready, "pair": about, "note": loader.pair.note}
@@ -78,14 +78,14 @@ def add(loader: Loader, turn: Turn) -> None:
 
 
 def _start(dolly: "Dolly", values: Sequence[Any]) -> "Run":
-    """The run of a request's fields, in their order, with the mode after them."""
+    """Starts a run from the values of a request's fields, in their order, and the mode."""
     *fields, mode = values
     return dolly.start(Request(*fields), mode)
 
 
 def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Describes `*values` to Gradio: a request's fields, with the names to choose from, and a
-    mode.
+    """Gives the function a signature for Gradio: a request's fields, with the names that each
+    allows, and the mode.
     """
     returned = inspect.signature(function).return_annotation
     mode = inspect.Parameter("mode", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="race")
@@ -101,7 +101,7 @@ def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Errors as Gradio passes them on to a client: one line, no traceback."""
+    """Raises errors as `gr.Error`, which clients receive as one line without a traceback."""
     try:
         yield
     except Exception as error:
@@ -109,7 +109,7 @@ def _one_line_errors() -> Iterator[None]:
 
 
 def _plain(update: "Update") -> dict[str, Any]:
-    """`update` as JSON can hold it."""
+    """The update as plain JSON values."""
     event = {"type": type(update.event).__name__.lower(), **asdict(update.event)}
     tokens = [asdict(token) for token in update.tokens]
     return {"lane": update.lane, "time_s": update.time_s, "event": event, "tokens": tokens}

@@ -1,7 +1,7 @@
-"""Components whose markup is constant and whose text a script fills in.
+"""Components with constant markup, whose text a script fills in.
 
-Gradio evaluates the values that it puts into a template, so there are none: a value is JSON, which
-the component's script shows by `textContent`. Text from users and models is never markup.
+Gradio evaluates values inside a template, so the templates contain none: a value is JSON, which the
+component's script shows by `textContent`. Text from users and models is never markup.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Controls:
 
     Args:
         loader: of the pair that is served.
-        max_new_tokens: the most that this page allows.
+        max_new_tokens: the limit on this page.
 
     Attributes:
         inputs: components that hold `mode`, and then the fields of `Request` in their order.
@@ -62,8 +62,8 @@ class Controls:
                 self.run = gr.Button("Run both", variant="primary", elem_id="run", min_width=104)
                 self.stop = gr.Button("Stop", elem_id="stop", min_width=72)
             with gr.Row(elem_id="examples"):
-                most = max(len(pair.examples) for pair in loader.pairs.values())
-                self._examples = [_example(loader.pair, place) for place in range(most)]
+                count = max(len(pair.examples) for pair in loader.pairs.values())
+                self._examples = [_example(loader.pair, place) for place in range(count)]
             with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):
                 context = gr.Textbox(
                     show_label=False, label="Context", lines=4, max_lines=12, container=False
@@ -101,15 +101,15 @@ class Controls:
         )
 
     def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
-        """The values of the whole form: what one example sets, the next one resets. Another pair
-        may be served since the button was drawn; it still asks what its label says.
+        """The values of the whole form, so that an example resets what the one before it set.
+        Examples of all pairs are searched: the pair may have changed since the button was drawn.
         """
         pairs = (*loader.pairs.values(), loader.pair)
         example = {example.label: example for pair in pairs for example in pair.examples}[label]
         asked = {"instruction": example.instruction, "context": example.context, **example.settings}
         form = link.DEFAULTS | asked
-        _, most = self.limits["max_new_tokens"]
-        return form | {"max_new_tokens": min(form["max_new_tokens"], most)}
+        _, limit = self.limits["max_new_tokens"]
+        return form | {"max_new_tokens": min(form["max_new_tokens"], limit)}
 
     @property
     def of_pair(self) -> list[Any]:
@@ -117,8 +117,8 @@ class Controls:
         return [self._settings, self.pair, *self._examples]
 
     def about(self, loader: Loader) -> dict[Any, Any]:
-        """The updates that show the pair that is served, and which pairs are ready. Where none is
-        served, the settings open at the pair that is offered.
+        """The updates that show the current pair and the state of all pairs. If none is loaded, the
+        settings open with the pair that is suggested.
         """
         examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
         pair = loader.offer
@@ -131,7 +131,7 @@ class Controls:
         return {self.fields[name]: value for name, value in values.items()}
 
     def request(self, *values: Any) -> Request:
-        """The request that the form holds, its values in the order of `Request`'s fields.
+        """The form's request; `values` are in the order of `Request`'s fields.
 
         Raises:
             UserError: a value is outside its range.
@@ -139,9 +139,9 @@ class Controls:
         instruction, context, *settings = values
         named = dict(zip(_names()[2:], map(_typed, settings), strict=True))
         request = Request(instruction or "", context or "", **named)
-        _, most = self.limits["max_new_tokens"]
-        if request.max_new_tokens > most:
-            remedy = f"choose a whole number from 1 to {most:g}"
+        _, limit = self.limits["max_new_tokens"]
+        if request.max_new_tokens > limit:
+            remedy = f"choose a whole number from 1 to {limit:g}"
             raise UserError("new tokens", request.max_new_tokens, remedy)
         return request
 
@@ -151,7 +151,7 @@ def _names() -> list[str]:
 
 
 def _typed(value: Any) -> Any:
-    """A slider's 4.0 is 4, and a menu's empty text is None."""
+    """Converts a slider's 4.0 to 4, and a menu's empty text to None."""
     if value == "":
         return None
     return int(value) if isinstance(value, float) and value.is_integer() else value

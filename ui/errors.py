@@ -6,11 +6,11 @@ import logging
 
 from pipeline.errors import UserError
 
-_LONGEST = 200  # characters of what an error says
+_LONGEST = 200  # characters of an error's message
 
 
 def error_line(error: BaseException, what: str = "run") -> str:
-    """A user's error as it is; of any other, what failed, how, and what to do."""
+    """A `UserError` unchanged; for any other error, one line with its type and a remedy."""
     if isinstance(error, UserError):
         return str(error)
     reason = " ".join(str(error).split())[:_LONGEST]
@@ -18,7 +18,7 @@ def error_line(error: BaseException, what: str = "run") -> str:
 
 
 def logged_line(error: BaseException, what: str = "run") -> str:
-    """The same; what no user caused goes to the log, with its traceback."""
+    """`error_line`; errors that no user caused are also logged, with their traceback."""
     if not isinstance(error, UserError):
         logging.getLogger(__name__).error("A %s failed", what, exc_info=error)
     return error_line(error, what)

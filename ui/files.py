@@ -10,7 +10,7 @@ from ui.tabs.steps import steps_table
 
 
 class Files:
-    """The trace as JSON, and its steps as CSV. Gradio serves copies, and removes those itself."""
+    """Temporary files with a trace as JSON and its steps as CSV. Gradio serves its own copies."""
 
     def __init__(self, trace: Trace) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="dolly-")

@@ -1,4 +1,4 @@
-"""The line at the top: what is loaded, and what goes on."""
+"""The header: the loaded pair and the current status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DEFAULT = Request("any").draft_length
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What goes on.
+    """The status line.
 
     Attributes:
-        state: for its style: ready, loading, running, opened or error.
-        line: to read.
-        dolly: the pair of a run; the pair that is served may be another by its end.
+        state: selects its style: ready, loading, running, opened or error.
+        line: its text.
+        dolly: the pair of a run, which may be replaced before the run ends.
     """
 
     state: str
@@ -33,7 +33,7 @@ class Status:
 
 
 def header_fields(loader: Loader, now: Status) -> str:
-    """The fields of `header.html`, of the pair that runs, or else of the one that is served."""
+    """The fields of `header.html`, for the pair of the current run, else for the loaded pair."""
     dolly = now.dolly or (loader.dolly() if loader.done and not loader.failure else None)
     pair = (now.dolly or loader).pair
     parts = ["no pair loaded" if loader.failure and not dolly else pair.title]
@@ -45,7 +45,7 @@ def header_fields(loader: Loader, now: Status) -> str:
 
 
 def readiness(loader: Loader) -> Status:
-    """Whether the models are there."""
+    """The status of the models: loading, ready or failed."""
     if not loader.done:
         return Status("loading", f"{loader.progress}…")
     error = loader.failure
@@ -53,7 +53,7 @@ def readiness(loader: Loader) -> Status:
 
 
 def offer(loader: Loader) -> str | None:
-    """What a visitor can do where the pair could not be loaded; None if it was."""
+    """Suggests a pair to load if the current one failed; None otherwise."""
     if not loader.failure or loader.fixed:
         return None
     remedy = f"not loaded; press Load in Settings to use {loader.offer.title}, or choose another"

@@ -1,4 +1,4 @@
-"""Reads a link that fills the form. `page.js` writes it; opening one never starts a run."""
+"""Reads the form's values from a link, which `page.js` writes. A link never starts a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
 from pipeline.request import Request
 
-DEFAULTS: dict[str, Any] = {  # of the form, where an empty text is None
+DEFAULTS: dict[str, Any] = {  # of the form, which shows None as an empty text
     "instruction": "",
     **{field.name: "" if field.default is None else field.default for field in fields(Request)[1:]},
     "mode": get_args(Mode)[0],
@@ -21,11 +21,11 @@ DEFAULTS: dict[str, Any] = {  # of the form, where an empty text is None
 def read(
     query: Mapping[str, str], limits: Mapping[str, tuple[float, float]]
 ) -> tuple[dict[str, Any], str]:
-    """The values that a link sets, by the names of `DEFAULTS`, and one line on those refused.
+    """The values that a link sets, by the names of `DEFAULTS`, and an error line for invalid ones.
 
     Args:
-        query: of the link. Unknown names are ignored: hosts add their own.
-        limits: the page's own (minimum, maximum), where it allows less than a request does.
+        query: the link's parameters. Unknown names are ignored: hosts add their own.
+        limits: (minimum, maximum) of fields for which the page allows less than a request does.
     """
     given = {name: _typed(name, query[name]) for name in DEFAULTS if name in query}
     ranges = dict.fromkeys(DEFAULTS, (-inf, inf)) | dict(limits)
@@ -38,7 +38,7 @@ def read(
 
 
 def _typed(name: str, text: str) -> Any:
-    """As a number, where one is expected and given."""
+    """Parses a number where one is expected; otherwise returns the text."""
     if isinstance(DEFAULTS[name], int | float):
         for kind in (int, float):
             try:

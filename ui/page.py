@@ -1,4 +1,4 @@
-"""The page: what is where, and what happens when it is used."""
+"""The page: its layout and its event handlers."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ Outputs = tuple[str, str]  # the values of `Page._outputs`
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
 _CLOSING = "server: shutting down — the tokens so far stay on this page; open it again later."
-# Seconds between two looks of Gradio's queue for work; its own 0.001 takes 7 % of a core.
-_QUEUE_PERIOD = 0.05  # which is what it takes on Windows
-_SESSIONS = 256  # the latest visitors'; what others ran is forgotten
-_LARGEST_UPLOAD = "32mb"  # of a file that is then refused in words
+# Seconds between two polls of Gradio's queue. Its default of 0.001 takes 7 % of a core.
+_QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
+_SESSIONS = 256  # of the latest visitors; older ones are dropped
+_LARGEST_UPLOAD = "32mb"  # above the limit of a trace, so that its own error line is shown
 
 
 class Page:
     """The page of a pair.
 
     Args:
-        loader: of the pair, whose models may still be on their way.
+        loader: of the pair, whose models may still be loading.
         turn: closing it ends the run under way.
-        max_new_tokens: the most that a visitor may ask for.
-        queue_size: visitors waiting for their turn; any more are asked to come back.
+        max_new_tokens: the limit for visitors.
+        queue_size: visitors that may wait; more are refused.
 
     Attributes:
         blocks: Gradio's.
@@ -80,7 +80,7 @@ class Page:
         share: bool = False,
         mcp: bool = False,
     ) -> str:
-        """Opens the page in threads of its own; returns its address.
+        """Serves the page from background threads; returns its address.
 
         Raises:
             UserError: the port is taken, or `mcp` is asked for and not installed.
@@ -112,10 +112,12 @@ class Page:
     def close(self) -> None:
         self.blocks.close(verbose=False)
 
-    # --- what is where ---------------------------------------------------------------------------
+    # --- layout ----------------------------------------------------------------------------------
 
     def _draw(self, max_new_tokens: int) -> None:
-        """From top to bottom. Of the views, events change none but through two hidden outputs."""
+        """Adds all components, from top to bottom. Events change views only through two hidden
+        outputs.
+        """
         self._session = gr.State(Session(), delete_callback=Session.close)
         self._outputs = [hidden("updates"), hidden("lines")]
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
@@ -140,11 +142,11 @@ class Page:
                 gr.DownloadButton("Steps as CSV", visible=False, size="sm"),
             ]
 
-    # --- which event calls what ------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def _connect(self) -> None:
         controls, session = self._controls, self._session
-        on_models: dict[str, Any] = {  # what runs the models: one at a time, in the queue
+        on_models: dict[str, Any] = {  # events that run the models: one at a time, in the queue
             "inputs": [session, *controls.inputs],
             "outputs": self._outputs,
             "concurrency_limit": 1,
@@ -195,10 +197,10 @@ class Page:
             **at_once,
         )
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- handlers --------------------------------------------------------------------------------
 
     def run(self, session: Session, mode: Mode, *form: Any) -> Iterator[Outputs]:
-        """Run was clicked."""
+        """Handles a click on Run."""
 
         def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
             return session.race(dolly, request, self._turn, mode)
@@ -208,7 +210,7 @@ class Page:
     def measure(
         self, tab: ExperimentTab, session: Session, _: Mode, *form: Any
     ) -> Iterator[Outputs]:
-        """An experiment's button was clicked."""
+        """Handles a click on an experiment's button."""
 
         def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
             return session.measure(tab, dolly, request, self._turn)
@@ -216,7 +218,7 @@ class Page:
         yield from self._answer(session, form, start)
 
     def _answer(self, session: Session, form: Sequence[Any], start: Start) -> Iterator[Outputs]:
-        """What `start` shows of the form's request, once the models are there."""
+        """Waits for the models, then shows what `start` yields for the form's request."""
         try:
             request = self._controls.request(*form)
             for _ in self._loader.wait():
@@ -229,18 +231,18 @@ class Page:
             yield self._show(session, Changes(notice=logged_line(error)))
 
     def stop(self, session: Session) -> Outputs:
-        """Stop was clicked; whatever ran has been cancelled."""
+        """Handles a click on Stop, after the running event was cancelled."""
         return self._show(session, session.stop())
 
     def open_trace(self, session: Session, file: str) -> Outputs:
-        """A file was uploaded."""
+        """Handles an uploaded trace."""
         try:
             return self._show(session, session.open(Path(file)))
         except Exception as error:
             return self._show(session, Changes(notice=logged_line(error, "trace file")))
 
     def offer_files(self, session: Session) -> list[Any]:
-        """Something has ended, and may be downloaded."""
+        """Shows the download buttons once a run has ended."""
         files = session.files()
         if files is None:
             return [gr.skip() for _ in self._downloads]
@@ -250,14 +252,14 @@ class Page:
         session.tab = name
 
     def show_pair(self, session: Session) -> Iterator[Updates]:
-        """The page was opened: says how far the first pair has come, and then what it is."""
+        """Handles the opening of the page: shows the progress of loading, then the pair."""
         for _ in self._loader.wait():
             yield self._update(session, Changes(status=readiness(self._loader)))
         ready = Changes(status=readiness(self._loader), notice=offer(self._loader))
         yield self._update(session, ready) | self._about_pair()
 
     def change_pair(self, session: Session, name: str) -> Iterator[Updates]:
-        """Load was clicked. The status of a run of the visitor's own stays that of the run."""
+        """Handles a click on Load. While the visitor's own run goes on, its status stays."""
         loader, line = self._loader, ""
         try:
             for progress in loader.change(loader.pairs.get(name, loader.pair)):
@@ -271,17 +273,17 @@ class Page:
         yield self._update(session, Changes(status=status, notice=line)) | self._about_pair()
 
     def fill_from_link(self, session: Session, request: gr.Request) -> Updates:
-        """The page was opened, perhaps with a link that fills the form."""
+        """Handles the opening of the page: fills the form from the link, if it has values."""
         asked, line = link.read(request.query_params, self._controls.limits)
-        # An empty line would take away what another event has said meanwhile.
-        said = self._update(session, Changes(notice=line)) if line else {}
-        # Gradio only ever forgets a session that was an output.
-        return {self._session: session, **self._controls.filled(asked), **said}
+        # An empty line would remove another event's notice.
+        notice = self._update(session, Changes(notice=line)) if line else {}
+        # Gradio deletes only sessions that were an output.
+        return {self._session: session, **self._controls.filled(asked), **notice}
 
-    # --- what is shown of it ---------------------------------------------------------------------
+    # --- outputs ---------------------------------------------------------------------------------
 
     def _show(self, session: Session, changes: Changes) -> Outputs:
-        """The values of both outputs."""
+        """The values of both outputs after the changes."""
         values = dict(changes.tabs)
         if changes.verdict is not None:
             values["verdict"] = fields(**changes.verdict)
@@ -292,7 +294,7 @@ class Page:
         return session.view_state.update(values, changes.lines)
 
     def _update(self, session: Session, changes: Changes) -> Updates:
-        """The same of the views alone, for events with other outputs besides."""
+        """The update of the views alone, for events that have other outputs too."""
         updates, _ = self._outputs
         return {updates: self._show(session, changes)[0]}
 

@@ -1,4 +1,4 @@
-"""One browser tab: what its visitor runs, opens and looks at."""
+"""The state of one browser tab: its current run, its files and its views."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 
 
 class Session:
-    """What belongs to one browser tab. Gradio copies an empty one for each.
+    """The state of one browser tab. Gradio copies an empty one for each.
 
     Attributes:
-        view_state: what its page shows.
-        tab: the one that its visitor looks at, which alone is kept up to date during a race.
+        view_state: the values of its views.
+        tab: the name of the selected tab, the only one that is updated during a race.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Session:
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
     ) -> Iterator[Changes]:
-        """Runs the lanes of `mode`. Closing it cancels the run; `stop` returns how that ended.
+        """Runs the lanes of `mode`. Closing it cancels the run; `stop` returns its final view.
 
         Raises:
             UserError: the prompt does not fit.
@@ -58,9 +58,9 @@ class Session:
     def measure(
         self, tab: ExperimentTab, dolly: Dolly, request: Request, turn: Turn
     ) -> Iterator[Changes]:
-        """Runs the experiment of `tab` on the request. The run shown stays.
+        """Runs the experiment of `tab` on the request. The last run stays on the page.
 
-        Closing it ends the experiment; `stop` returns how far that came.
+        Closing it cancels the experiment; `stop` returns its final view.
         """
         work = turn.hold(tab.measure(dolly, request))
         yield from self._follow(Activity(work, ExperimentDisplay(tab, request, dolly)))
@@ -71,18 +71,18 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether an activity of its own goes on."""
+        """Whether an activity of this tab is running."""
         return self._activity is not None and self._activity.running
 
     def stop(self) -> Changes:
-        """Ends the activity; returns what it came to, also if it has ended before."""
+        """Ends the activity, if it has not ended; returns its final view."""
         return self._activity.stop() if self._activity else Changes()
 
     def open(self, file: Path) -> Changes:
-        """A trace file of the visitor's, to be replayed.
+        """Opens a visitor's trace file, which the page replays.
 
         Raises:
-            UserError: it is not one, or an activity goes on.
+            UserError: it is not a trace, or an activity is running.
         """
         if self.busy:
             raise UserError("trace file", file.name, "stop the run first")
@@ -94,13 +94,13 @@ class Session:
         return replace(changes, status=status, notice="")
 
     def files(self) -> Files | None:
-        """Of what was last run or opened, for the visitor to keep; None while it runs."""
+        """The files of the last run or opened trace, to download; None during a run."""
         if self._files is None and self._run and not self.busy:
             self._files = Files(self._run.trace())
         return self._files
 
     def close(self) -> None:
-        """Forgets what was run, and removes its files."""
+        """Drops the last run and deletes its files."""
         if self._files:
             self._files.close()
         self._files = self._run = self._activity = None

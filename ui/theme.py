@@ -6,7 +6,7 @@ import gradio as gr
 
 _SANS = ("Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 _MONO = ("ui-monospace", "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", "monospace")
-# What Gradio calls a colour, and the variable that holds it in both themes.
+# Gradio's names of colours, and the CSS variables that define them in both themes.
 _COLOURS = {
     "body_background_fill": "--bg",
     "body_text_color": "--ink",

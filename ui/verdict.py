@@ -17,10 +17,10 @@ _NONE = "–"
 
 
 def verdict(trace: Trace, where: str = "") -> dict[str, str]:
-    """The fields of `verdict.html`, also of a run under way, and of one lane alone.
+    """The fields of `verdict.html`, for a run that may be unfinished or have a single lane.
 
     Args:
-        where: the machine and the day of a run that is not live.
+        where: the badge of a recorded run, with its machine and date; "" for a live run.
     """
     fast = trace.speculative
     tone, headline, label, now = _headline(trace)
@@ -54,7 +54,7 @@ def summary(trace: Trace) -> str:
 
 
 def _headline(trace: Trace) -> tuple[str, str, str, str]:
-    """Its tone, its words, their label, and what the label adds for a live run."""
+    """The style, the text, its label, and an addition to the label for a live run."""
     if len(trace.lanes) == 1:
         ((name, lane),) = trace.lanes.items()
         rate = f"{_rounded(lane.tokens_per_second)} tok/s"
@@ -81,8 +81,8 @@ def _outcome(speedup: float | None) -> tuple[str, str]:
 
 
 def _counts(lane: Lane) -> str:
-    """What the acceptance rests on. One round without a draft is normal: a budget's last token is
-    never drafted.
+    """The counts behind the acceptance rate. One round without a draft is normal: the last token of
+    the budget is never drafted.
     """
     counts = f"of tested drafts accepted ({lane.accepted} of {lane.tested})"
     if lane.drafted_yield is not None:
@@ -93,7 +93,7 @@ def _counts(lane: Lane) -> str:
 
 
 def _why(trace: Trace) -> str:
-    """Why it is faster or slower, by the cost model; nothing while a lane runs."""
+    """The reason for the speedup by the cost model; empty while a lane runs."""
     if not _ended(trace):
         return ""
     if len(trace.lanes) == 1:

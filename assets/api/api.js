@@ -1,2 +1,2 @@
-// The example is for the server that this page came from.
+// The example calls the server of this page.
 element.querySelector(".origin").textContent = new URL(".", document.baseURI).href;

@@ -1,4 +1,4 @@
-// Fills the explanation with the last run's own numbers; every text by textContent.
+// Fills the explanation with the figures of the last run; every text is set by textContent.
 const article = element.querySelector(".how");
 
 function showHow(value) {

@@ -49,7 +49,7 @@ function placeCard() {
 const LONGEST = 60; // characters of a token
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\u00a0\u2000-\u200a\u202f\u205f\u3000]/gu;
 
-// As a programmer would write it: nothing in it is invisible or changes the direction.
+// The text as a string literal: invisible characters, and those that change the direction, are escaped.
 function repr(text) {
   const characters = Array.from(text.slice(0, 2 * LONGEST));
   const cut = text.length > LONGEST && characters.slice(0, LONGEST).join("");
@@ -85,16 +85,16 @@ function describe(about, endKey) {
   return parts;
 }
 
-// The acceptance test of one drafted token. Greedy decoding compares two first choices and draws no random
-// number, so none is shown.
+// The acceptance test of one drafted token. Greedy decoding compares two first choices without a random
+// number, so nothing is shown.
 function test(line, place, row) {
   if (run.greedy) return;
   row("draft probability q", number(line.draft_prob[place]));
   row("target probability p", number(line.target_prob[place]));
   row("accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
-  const drawn = line.uniform[place];
-  if (drawn !== null) {
-    row("random number", `${number(drawn)} → ${place < line.accepted ? "accepted" : "rejected"}`);
+  const uniform = line.uniform[place];
+  if (uniform !== null) {
+    row("random number", `${number(uniform)} → ${place < line.accepted ? "accepted" : "rejected"}`);
   }
 }
 
@@ -129,30 +129,30 @@ function times(line) {
   return `${parts.join(", ")} · ${milliseconds(line.time_s)} after the start`;
 }
 
-// The most likely tokens of both models at this position, as far as they are known at this moment.
+// The most likely tokens of both models at this position, as far as they are shown at this moment.
 function likeliest({ line, place, state }) {
   const known = state !== "drafted";
-  const taken = known ? line.tokens[place]?.[0] : undefined;
+  const emitted = known ? line.tokens[place]?.[0] : undefined;
   const lists = [
     ["target", known && line.target_top[place]],
     ["draft", line.draft_top?.[place]],
   ].filter(([, top]) => top?.length);
   if (!lists.length) return [];
   const tops = node("div", "", "tops");
-  tops.append(...lists.map(([model, top]) => ranking(model, top, taken, line.drafted[place])));
+  tops.append(...lists.map(([model, top]) => ranking(model, top, emitted, line.drafted[place])));
   const of = run.greedy
     ? "Each model’s own probabilities; greedy decoding takes the target’s first choice."
     : "Probabilities after temperature, top-p and top-k, as they were tested.";
-  const marks = line.drafted[place] === undefined ? "Bold: chosen." : "Bold: chosen. Dashed: drafted.";
+  const marks = line.drafted[place] === undefined ? "Bold: emitted." : "Bold: emitted. Dashed: drafted.";
   return [tops, node("p", `${of} ${marks}`, "why")];
 }
 
-function ranking(model, top, taken, drafted) {
+function ranking(model, top, emitted, drafted) {
   const made = node("div", "");
   const list = node("ol", "");
   for (const [id, probability] of top) {
     const entry = node("li", "");
-    entry.classList.toggle("taken", id === taken);
+    entry.classList.toggle("emitted", id === emitted);
     entry.classList.toggle("drafted", id === drafted);
     const bar = node("i", "");
     bar.style.width = `${100 * Math.min(1, probability)}%`;
@@ -199,7 +199,7 @@ for (const { text } of Object.values(lanes)) {
   });
   text.addEventListener("blur", () => pinned || hideCard());
 }
-// Before the page hears of it: Escape closes the card first, and only then stops a run.
+// Captured before the page's own handler: Escape first closes the card, and only then stops a run.
 document.addEventListener(
   "keydown",
   (event) => {

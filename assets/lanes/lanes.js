@@ -1,7 +1,8 @@
-// Draws a run from its lines of JSON, as it is now or as it was at any moment of its model time. Every text
-// is set by textContent: text of users, models and files is never markup.
+// Draws a run from its lines of JSON, at its end or at any moment of its model time. Every text is set by
+// textContent: text of users, models and files is never markup.
 //
-// card.js (a token's card) and replay.js (stepping through a run) continue this script and share its names.
+// card.js (a token's card) and replay.js (stepping through a run) are appended to this script and share its
+// names.
 const panes = element.querySelector(".panes");
 const source = element.querySelector(".source");
 const lanes = Object.fromEntries(
@@ -79,7 +80,7 @@ function learn(pieces) {
   for (const [id, text] of pieces) run.pieces.set(id, text);
 }
 
-// The value of a live run has its latest lines, and at its end all of them: missed ones are read then.
+// The value of a live run has its latest lines, and at its end all lines: missed ones are read then.
 function show(value) {
   let [begins, changed] = [false, false];
   for (const line of value.split("\n").filter(Boolean).map((text) => JSON.parse(text))) {
@@ -98,8 +99,8 @@ function show(value) {
 
 // --- what is shown of a lane -------------------------------------------------------------------
 
-// Of each lane the first `count` steps, then the drafts of `draft`: a line, or nothing. All is
-// changed before anything is measured, so that the browser lays it out once.
+// Shows, for each lane, the first `count` steps and then the drafts of `draft`, a line or null. All nodes are
+// changed before anything is measured, so that the browser computes the layout once.
 function present(moments) {
   for (const moment of moments) rebuild(...moment);
   if (active && !active.isConnected) hideCard();
@@ -140,7 +141,7 @@ function nodesOf(step) {
   return step.nodes;
 }
 
-// The drafts from `place` on that came to nothing: the first was rejected if it was tested at all.
+// The drafts from `place` on that were not accepted: the first was rejected, if it was tested at all.
 function refused(line, place, at) {
   return line.drafted
     .slice(place)
@@ -152,8 +153,8 @@ function drafted(line, place, state, at) {
   return token({ line, place, id, text: run.pieces.get(id) ?? `#${id}`, state, at });
 }
 
-// The blank before a word stays unpainted, or it would be left behind where a line breaks. What has
-// no shape of its own (a part of a character, a line break, a zero-width mark) gets one to point at.
+// The blank before a word is not coloured, since it would remain at the end of a line that breaks there. A
+// token without visible text (a part of a character, a line break, a zero-width mark) gets a symbol.
 function token(about) {
   const { text } = about;
   const made = node("span", "", "tok");

@@ -1,11 +1,11 @@
 // --- stepping through a run that has ended, in its model time ----------------------------------
-// Everything is in the lines already: nothing is run or fetched again.
+// The lines hold all of it: nothing is computed or fetched again.
 
 const bar = element.querySelector(".replay");
 const scrubber = bar.querySelector("[type=range]");
 const moment = bar.querySelector(".moment");
-const PERIOD = 80; // milliseconds between two pictures
-const WATCHABLE = 2000; // milliseconds; a replay that is shorter is slowed down
+const PERIOD = 80; // milliseconds between two frames
+const WATCHABLE = 2000; // milliseconds; a shorter replay is slowed down
 const CLOSE = 1e-6; // milliseconds; a scrubber rounds its value
 let replay = { time: 0, moments: [0], timer: null };
 
@@ -21,7 +21,7 @@ function reset() {
   moment.textContent = "";
 }
 
-// The run has ended. What is not live is played, at a pace that eyes can follow.
+// The run has ended. A recorded run is played, slowly enough to follow.
 function ready() {
   const times = run.lanes.flatMap((lane) =>
     lane.steps.flatMap((step) => (step.line.drafted.length ? [step.drafted, step.ends] : [step.ends])),

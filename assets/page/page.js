@@ -11,11 +11,11 @@
     }
   });
 
-  // Gradio 6.31 leaves the clock of its loading screen running when that is gone, and the browser makes
-  // sixty frames a second of nothing. Once it has been alone for a while, it is stopped.
+  // Gradio 6.31 leaves the animation of its loading screen running, for which the browser draws sixty empty
+  // frames per second. It is cancelled once no other animation has run for a while.
   let [frames, alone, last] = [0, 0, 0];
   const watchClock = () => {
-    const id = requestAnimationFrame(watchClock); // each is one more than the one before it
+    const id = requestAnimationFrame(watchClock); // ids are consecutive
     alone = id - last === 2 ? alone + 1 : 0;
     last = id;
     if (alone === 90) cancelAnimationFrame(id - 1);
@@ -23,18 +23,18 @@
   };
   watchClock();
 
-  // Gradio shows one's place in the queue beside a clock, which a screen reader would read all the time.
+  // Gradio shows the place in the queue with a running clock, which a screen reader would announce each second.
   const notice = document.getElementById("notice");
   const place = notice.querySelector(".place");
   new MutationObserver(() => {
     const queue = notice.querySelector(".progress-text")?.textContent.match(/queue: (\d+)\/(\d+)/);
     const line = queue
-      ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, which keeps its timings true.`
+      ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, so that its times are accurate.`
       : "";
     if (place.textContent !== line) place.textContent = line;
   }).observe(notice, { childList: true, characterData: true, subtree: true });
 
-  // A link to what the form holds: of each field that is not at its default, its value.
+  // A link with the value of each field that is not at its default.
   window.copyLink = async (defaults, names, values) => {
     const link = new URL(location.pathname, location.origin);
     names.forEach((name, i) => {
@@ -45,7 +45,7 @@
       await navigator.clipboard.writeText(link);
       button.textContent = "Link copied";
     } catch {
-      prompt("The link", link); // where the browser keeps its clipboard to itself
+      prompt("The link", link); // where the browser denies access to the clipboard
     }
     setTimeout(() => (button.textContent = "Copy link"), 2000);
   };

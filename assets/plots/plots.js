@@ -1,5 +1,4 @@
-// Draws the figures that Python built, each on one lasting element, in the colours of the theme. Each has
-// its table beside it, and both can be saved.
+// Draws the figures that Python builds, in the colours of the theme. Each has a table, and both can be saved.
 const frames = Object.fromEntries(
   [...element.querySelectorAll("[data-plot]")].map((holder) => [holder.dataset.plot, frame(holder)]),
 );
@@ -35,7 +34,7 @@ function frame(holder) {
 
 // --- drawing -----------------------------------------------------------------------------------
 
-// Plotly is large: it is fetched when there is something to draw, once for all tabs.
+// Plotly is large: it is fetched once, when the first plot is drawn.
 function plotly() {
   return (window.plotlyLoading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -58,9 +57,8 @@ function coloured(value, style) {
   );
 }
 
-// In a tab that is not shown nothing has a size: it is drawn when it has one. While a run goes on,
-// what is out of sight waits, and drawing takes no more than a share of the time: the models may run
-// on the same machine.
+// In a hidden tab nothing has a size: its plots are drawn when it is opened. During a run, plots out of sight
+// wait, and drawing takes at most `SHARE` of the time, since the models may run on the same machine.
 const SHARE = 0.05;
 
 async function draw(frame) {
@@ -116,7 +114,7 @@ function fillTable(frame) {
 
 const fileName = (frame) => `dolly-${frame.holder.dataset.plot}`;
 
-// As it is shown, zoom and theme included, with its title.
+// The picture has the current zoom and theme, and a title.
 async function savePicture(frame) {
   const Plotly = await plotly();
   const style = getComputedStyle(document.body);

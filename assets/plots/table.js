@@ -1,4 +1,4 @@
-// Tables of text, for the scripts that come after it.
+// Tables of text, for the scripts that follow.
 function table({ columns, rows }) {
   const made = document.createElement("table");
   const fill = (row, tag, cells) => {

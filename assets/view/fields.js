@@ -1,5 +1,5 @@
 // Fills each [data-field] with that field of the value, and styles the whole by its `state`.
-// Only what changed is touched, so that a live region speaks once.
+// Unchanged texts are not set again, so that a live region is announced once.
 const live = element.querySelector("[data-live]");
 const holders = [live, ...live.querySelectorAll("[data-field]")].filter((e) => e.dataset.field);
 

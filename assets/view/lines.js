@@ -1,2 +1,2 @@
-// The lines of a run, which are only ever appended to, are for the panes.
+// Publishes the lines of a run for the panes.
 watch("value", () => publish("lanes", props.value));

@@ -1,5 +1,5 @@
-// Publishes those views that have changed. What two events put here may arrive in either order, and of
-// several at once only the last may be passed on; the later value holds what the earlier one did.
+// Publishes the views that have changed. The values of two events may arrive in either order, or only the
+// last of several; a later value includes the views of all earlier ones.
 let seen = 0; // the time of the last change
 
 watch("value", () => {

@@ -1,8 +1,8 @@
-// A view shows the value that it was made with, and then every value published under its name. Gradio
-// takes long over each output of an event, more than a view takes to show it; so events have two hidden
-// outputs, whose scripts publish what they hold.
+// A view shows its initial value, and then every value published under its name. Each output of an event
+// costs Gradio more time than a view needs to show it; so events have two hidden outputs, whose scripts
+// publish the values.
 
-// The latest value of each view is kept, for one that Gradio makes only when its tab is opened.
+// The latest value of each view is kept for views that Gradio creates only when their tab is opened.
 function publish(name, value) {
   (window.views ??= {})[name] = value;
   document.dispatchEvent(new CustomEvent("update", { detail: { name, value } }));

@@ -1,4 +1,4 @@
-"""Which pair, at which weights, on which device: the flags that every command shares."""
+"""The flags that all commands share: the pair, its weights and the device."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pipeline.progress import Progress, in_bytes
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A pair, where its models are kept, and what they run on."""
+    """A pair, the store of its models, and the device."""
 
     pair: Pair
     store: Store
     device: str = "CPU"
 
-    def obtain(self, beside: int = 0) -> Iterator[Progress]:
-        """Gets both models ready, where they are not.
+    def obtain(self, loaded_bytes: int = 0) -> Iterator[Progress]:
+        """Fetches or converts the models that are missing.
 
         Args:
-            beside: bytes that a pair takes which stays loaded until this one is.
+            loaded_bytes: memory of another pair, which stays loaded meanwhile.
 
         Raises:
-            UserError: one cannot be had, or this machine cannot hold them.
+            UserError: a model cannot be fetched or converted, or the memory does not suffice.
         """
-        needed = self.pair.memory_bytes + beside
+        needed = self.pair.memory_bytes + loaded_bytes
         if self.device == "CPU" and needed > memory_bytes():
-            both = ", with the pair at work," if beside else ""
+            both = ", with the loaded pair," if loaded_bytes else ""
             there = in_bytes(memory_bytes())
             remedy = f"needs about {in_bytes(needed)}{both} and this machine has {there}"
             remedy += "; choose --weights int4"
@@ -44,7 +44,7 @@ class Choice:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags; `chosen` reads them."""
+    """Adds the flags, which `chosen` reads."""
     weights = get_args(Weights)
     add = parser.add_argument
     add(
@@ -62,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(options: argparse.Namespace) -> Choice:
-    """What the flags say.
+    """The choice that the flags make.
 
     Raises:
-        UserError: they do not agree, or name no pair.
+        UserError: they contradict each other, or there is no such pair.
     """
     own = options.target, options.draft
     if any(own):
@@ -85,7 +85,7 @@ def chosen(options: argparse.Namespace) -> Choice:
 
 
 def state(pair: Pair, store: Store) -> str:
-    """Whether it can run here, in a few words."""
+    """Whether the pair can run on this machine, in a few words."""
     if pair.memory_bytes > memory_bytes():
         there = in_bytes(memory_bytes())
         return f"too large: needs about {in_bytes(pair.memory_bytes)}, this machine has {there}"
@@ -96,7 +96,7 @@ def state(pair: Pair, store: Store) -> str:
 
 
 def listing(store: Store) -> Iterator[tuple[str, ...]]:
-    """A row for each pair of the registry, the heading first."""
+    """A table of the registry's pairs, its heading first."""
     yield "pair", "target", "draft", "parameters", "memory", "licence", "here"
     for pair in PAIRS.values():
         models = (pair.target, pair.draft)

@@ -1,1 +1,1 @@
-"""What all plots have in common: a plot, its figure, and its table."""
+"""Plots: their figures and tables, common to all tabs."""

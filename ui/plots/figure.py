@@ -1,10 +1,10 @@
-"""What all plots have in common: a figure, its table, and its style.
+"""Figures: their data, table and style, common to all plots.
 
-Figures are plain JSON while a run is under way, since to make a `go.Figure` takes a hundred times
-as long, and the models would wait for it. `Figure.checked` is one.
+Figures are plain JSON, since a `go.Figure` takes a hundred times as long to build, for which the
+models would wait during a run. `Figure.checked` builds one.
 
-Colours are CSS variables: the page knows its theme, Python does not. Nothing depends on colour
-alone: bars have patterns, lines have dashes.
+Colours are CSS variables, since only the browser has the theme. No information is in colour alone:
+bars have patterns and lines have dashes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Figure:
     """
     Attributes:
         data, layout: Plotly's.
-        table: makes the table, which is not always needed.
+        table: returns the table, which is not needed during a run.
         note: a line below the figure.
     """
 
@@ -42,23 +42,23 @@ class Figure:
 
     @property
     def checked(self) -> Any:
-        """A `go.Figure`; raises ValueError where Plotly knows no such property."""
-        import plotly.graph_objects as go  # slow, and not needed to show a plot
+        """The `go.Figure`; raises ValueError for a property that Plotly does not have."""
+        import plotly.graph_objects as go  # slow to import, and not needed to show a plot
 
         return go.Figure(self.data, self.layout)
 
 
 def shown_lane(trace: Trace) -> tuple[str, Lane]:
-    """The lane that plots of one lane show, and its name: the speculative, if it ran."""
+    """The name and the lane for plots of a single lane: the speculative one, if it ran."""
     name = SPECULATIVE if SPECULATIVE in trace.lanes else AUTOREGRESSIVE
     return name, trace.lanes[name]
 
 
 def axes(shown: str, x: str, y: str, **changes: Any) -> Json:
-    """A layout.
+    """The layout of a figure.
 
     Args:
-        shown: identifies the run: a visitor's zoom lasts until it changes.
+        shown: the id of the run; a visitor's zoom is kept until it changes.
         x, y: titles of the axes.
         changes: further settings, which take precedence.
     """
@@ -95,7 +95,7 @@ def axes(shown: str, x: str, y: str, **changes: Any) -> Json:
 
 
 def step_axis(lane: Lane) -> Json:
-    """Of an axis of steps: where there are few, no fractions."""
+    """Settings of an axis of steps: with few steps, ticks at whole numbers only."""
     return {"dtick": 1} if len(lane.steps) <= _FEW else {}
 
 

@@ -1,4 +1,4 @@
-"""A plot on the page: what it is called, what it shows, and how it is drawn."""
+"""A plot on the page: its name, its texts and its figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Plot(Generic[Subject]):
         name: unique on the page; also that of the files saved from it.
         heading: above it; also the title of a saved picture.
         sentence: below the heading: what the plot shows, and how to read it.
-        draw: makes its figure of a subject: a trace, or the result of an experiment.
+        draw: returns its figure for a subject: a trace, or the result of an experiment.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Plot(Generic[Subject]):
 
 
 def plots_json(plots: Iterable[Plot[Subject]], subject: Subject, tables: bool = True) -> Json:
-    """The figures of `subject`, as `plots.js` reads them. Without `tables` it is fast enough for
-    every update of a run.
+    """The figures of `subject`, as `plots.js` reads them. During a run, `tables` are left out to
+    save time.
     """
     shown: Json = {}
     for plot in plots:

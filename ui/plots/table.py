@@ -1,4 +1,4 @@
-"""A table of text, to show and to save."""
+"""Tables of text, shown on the page and saved as CSV."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")  # the beginnings that spreadsheets evaluate
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")  # text that spreadsheets evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Table:
     rows: list[list[str]]
 
     def csv(self) -> str:
-        """For spreadsheets (RFC 4180). Text that one would evaluate as a formula gets an apostrophe
-        in front.
+        """The table as CSV (RFC 4180). Text that a spreadsheet would evaluate as a formula gets a
+        leading apostrophe.
         """
         file = io.StringIO()
         writer = csv.writer(file)

@@ -1,1 +1,1 @@
-"""What takes long on the page: its life in a thread of its own, and what is shown of it."""
+"""Long-running work of the page: background threads, and the views that follow them."""

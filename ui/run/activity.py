@@ -1,4 +1,4 @@
-"""What a visitor started, a race or an experiment, from its start to whichever end it has."""
+"""A race or an experiment that a visitor started, from its start to its end."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ PERIOD = 0.2  # seconds between updates; each takes time from the models (`bench
 
 
 class Display(Protocol):
-    """What the page shows of an activity. `tab` is the one that the visitor looks at."""
+    """Turns the reports of an activity into changes of the page. `tab` is the selected tab."""
 
     def begin(self, tab: str) -> Changes: ...
 
     def progress(self, reports: Sequence[Any], tab: str) -> Changes:
-        """What changed with these reports, of which there may be none."""
+        """The changes after these reports, of which there may be none."""
         ...
 
     def end(self, latest: Any, failure: BaseException | None) -> Changes:
-        """All of it, as it stands after the last report, and after the failure if it ended so."""
+        """The whole view after the last report, and after the failure if there was one."""
         ...
 
 
 class Activity:
     """A task and its display.
 
-    Stop's handler may come while the activity's own is still at work. Both then show the end, since
-    Gradio loses what a cancelled handler shows; the lock is for this.
+    Stop's handler may run while the activity's own handler is still running. Both then show the
+    end, since Gradio discards the output of a cancelled handler; the lock orders them.
 
     Args:
-        work: what takes long. It is not started yet.
-        display: of its reports.
+        work: the work, not started yet.
+        display: shows its reports.
     """
 
     def __init__(self, work: Generator[Any, None, None], display: Display) -> None:
@@ -48,10 +48,10 @@ class Activity:
         return self._task.running
 
     def follow(self, tab: Callable[[], str]) -> Iterator[Changes]:
-        """Starts it, and shows it to its end. Closing the iterator cancels it.
+        """Starts the work and yields changes until it ends. Closing the iterator cancels it.
 
         Args:
-            tab: returns the one that the visitor looks at by now.
+            tab: returns the name of the selected tab.
         """
         self._task.start()
         try:
@@ -63,7 +63,7 @@ class Activity:
         yield self._ended()
 
     def stop(self) -> Changes:
-        """Ends it; returns what it came to, also if it has ended before."""
+        """Ends the work, if it has not ended; returns its final view."""
         self._task.stop()
         return self._ended()
 

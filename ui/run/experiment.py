@@ -1,4 +1,4 @@
-"""What the page shows of an experiment."""
+"""The view of an experiment on the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PERIOD = 1.0  # seconds between two drawings
 
 
 class ExperimentDisplay:
-    """The result so far, drawn in the experiment's tab whenever there is more of it."""
+    """Redraws the experiment's tab whenever its result has grown."""
 
     def __init__(self, tab: ExperimentTab, request: Request, dolly: Dolly) -> None:
         self._tab, self._request, self._dolly = tab, request, dolly

@@ -1,4 +1,4 @@
-"""The pair that the page serves: fetched, compiled, and changed for another, in the background."""
+"""The pair that the page serves: fetched, compiled and replaced in the background."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 
 Load = Callable[[Choice], "Dolly"]
 
-_PERIOD = 0.5  # seconds between two reports to whoever waits
+_PERIOD = 0.5  # seconds between two reports of progress
 _LOADING = Progress("Loading the models")
 _LONGEST = 200  # characters of an error
 
 
 class Loader:
-    """Starts to load at once.
+    """Loads a pair, starting when it is constructed.
 
     Args:
-        choice: what to load.
-        load: makes a pair of models that are there.
-        fixed: visitors may not change it.
+        choice: the pair to load.
+        load: compiles a pair whose models have been fetched.
+        fixed: visitors may not replace the pair.
 
     Attributes:
-        choice: that of the pair which is served, or will be when it is loaded.
-        pairs: those that a visitor can name: the registry's, and the first as it was chosen.
+        choice: that of the current pair, which may still be loading.
+        pairs: those that visitors can select: the registry's, and the first one.
     """
 
     def __init__(self, choice: Choice, load: Load, fixed: bool = False) -> None:
@@ -51,26 +51,26 @@ class Loader:
 
     @property
     def offer(self) -> Pair:
-        """The pair to suggest: the one that is served; the embedded one if there is none."""
+        """The pair to suggest: the current one, or the embedded one if that failed."""
         return self.pairs[DEFAULT_PAIR] if self.failure else self.pair
 
     @property
     def progress(self) -> Progress:
-        """How far the first pair has come."""
+        """Progress of the first pair."""
         return self._loading.latest or _LOADING
 
     @property
     def done(self) -> bool:
-        """Whether there is a pair to race with, or a reason why there is none."""
+        """Whether the pair has been loaded, or has failed."""
         return not self._loading.running
 
     @property
     def failure(self) -> BaseException | None:
-        """Why there is no pair, a `UserError`; None while it loads."""
+        """The `UserError` for which the pair was not loaded; None if there is none so far."""
         return self._loading.failure
 
     def dolly(self) -> Dolly:
-        """The pair that is served; waits for it.
+        """Waits for the current pair and returns it.
 
         Raises:
             UserError: it could not be loaded.
@@ -78,16 +78,16 @@ class Loader:
         return self._loading.result()
 
     def wait(self) -> Iterator[Progress]:
-        """Reports progress until the first pair is there or has failed."""
+        """Yields progress until the first pair has been loaded or has failed."""
         for _ in self._loading.updates(_PERIOD):
             yield self.progress
 
     def change(self, pair: Pair) -> Iterator[Progress]:
-        """Fetches and loads another pair. The one that is served stays until that is done, and if
-        it fails. Closing the iterator does not end it: other visitors may wait for the pair too.
+        """Fetches and loads another pair. The current one stays until then, and if that fails.
+        Closing the iterator does not cancel it, since other visitors may wait for the pair too.
 
         Raises:
-            UserError: the pair cannot be had or loaded, or another change is under way.
+            UserError: the pair cannot be fetched or loaded, or another change is in progress.
         """
         if self.fixed:
             raise UserError("pair", pair.name, "this server keeps the one that it has")
@@ -97,8 +97,8 @@ class Loader:
 
         def work() -> Generator[Progress, None, Dolly]:
             try:
-                beside = 0 if self.failure else self.pair.memory_bytes
-                dolly = yield from self._obtain(choice, beside)
+                loaded_bytes = 0 if self.failure else self.pair.memory_bytes
+                dolly = yield from self._obtain(choice, loaded_bytes)
                 self.choice, self._loading = choice, task
                 return dolly
             finally:
@@ -110,10 +110,10 @@ class Loader:
             yield task.latest or _LOADING
         task.result()
 
-    def _obtain(self, choice: Choice, beside: int = 0) -> Generator[Progress, None, Dolly]:
-        """`beside` is the memory that the pair served by now takes, in bytes."""
+    def _obtain(self, choice: Choice, loaded_bytes: int = 0) -> Generator[Progress, None, Dolly]:
+        """Fetches and compiles a pair, while one of `loaded_bytes` stays in memory."""
         try:
-            yield from choice.obtain(beside)
+            yield from choice.obtain(loaded_bytes)
             yield _LOADING
             return self._load(choice)
         except UserError:

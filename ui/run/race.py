@@ -1,4 +1,4 @@
-"""What the page shows of a race."""
+"""The view of a race on the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SLOW_PERIOD = 1.0  # seconds between two drawings of the plots
 
 
 def replayed(trace: Trace, label: str) -> Changes:
-    """A run that is not live: the label says so, with the machine and the day."""
+    """The view of a recorded run, with a badge of the label, the machine and the date."""
     label = badge(label, trace)
     transcript = Transcript(uuid.uuid4().hex, trace, label)
     transcript.end(trace)
@@ -34,8 +34,8 @@ def replayed(trace: Trace, label: str) -> Changes:
 
 
 class RaceDisplay:
-    """A race as it goes on: tokens with every update; more slowly the verdict, and the plots of the
-    tab that is looked at.
+    """The view of a race: tokens with every update; less often the verdict and the plots of the
+    selected tab.
     """
 
     def __init__(self, run: Run, request: Request, dolly: Dolly) -> None:
@@ -46,7 +46,7 @@ class RaceDisplay:
         self._drawn = monotonic()
 
     def begin(self, tab: str) -> Changes:
-        """Nothing yet, in place of what was there: a recorded run is not to be taken for this."""
+        """An empty run, so that the run shown before is not taken for this one."""
         trace = self._run.trace()
         return Changes(
             lines=self._transcript.tail,
@@ -84,7 +84,7 @@ class RaceDisplay:
         return {tab: RUN_TABS[tab].value(trace, tables=False)} if tab in RUN_TABS else {}
 
     def _progress(self, trace: Trace) -> Status | None:
-        """Each quarter, once: the status is read aloud."""
+        """The status once per quarter, since screen readers announce it."""
         quarter = int(4 * trace.share_emitted)
         if quarter <= self._quarter:
             return None
@@ -96,5 +96,5 @@ class RaceDisplay:
 
 
 def _whole(trace: Trace, transcript: Transcript) -> Changes:
-    """All that there is to show of a run that has ended."""
+    """The whole view of a run that has ended."""
     return Changes(transcript.text, verdict(trace), run_values(trace))

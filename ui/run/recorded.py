@@ -1,6 +1,6 @@
-"""Traces of runs that are not live: the recorded one, and those of files that a visitor opens.
+"""Recorded runs: the one that the page shows first, and trace files that a visitor opens.
 
-The recorded one is a real run of the embedded pair, on the machine that its badge names:
+The first is a real run of the embedded pair, on the machine that its badge names:
 
     python -m pipeline "What are some hobbies I could try?" --json assets/recorded.json
 """
@@ -25,7 +25,7 @@ def recorded() -> Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """The trace in a file of a visitor's.
+    """Reads a visitor's trace file.
 
     Raises:
         UserError: the file is too large, or is not a trace.
@@ -40,7 +40,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def badge(word: str, trace: Trace) -> str:
-    """A label for a run that is not live: what it is, on which machine, when, and of which pair."""
+    """The label of a recorded run: a word, the machine, the date and the pair."""
     cpu = str(trace.environment.get("cpu") or "an unknown machine")
     parts = (word, cpu, trace.created[:10], trace.pair["name"])
     return " · ".join(part[:_LONGEST_NAME] for part in parts)

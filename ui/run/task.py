@@ -1,4 +1,4 @@
-"""The life of whatever takes long: it starts, reports progress, and ends, fails or is stopped."""
+"""Background work: it starts, reports progress, and ends, fails or is cancelled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class Task(Generic[Report, Result]):
-    """Work in a thread of its own, followed at the pace of whoever follows it.
+    """Runs a generator in a thread. Its reports are queued until they are read.
 
     Args:
         work: yields reports of its progress and returns its result.
@@ -20,7 +20,7 @@ class Task(Generic[Report, Result]):
 
     Attributes:
         latest: the last report; None before the first.
-        failure: what `work` raised, if it did.
+        failure: the exception that `work` raised, if any.
     """
 
     def __init__(self, work: Generator[Report, None, Result], name: str) -> None:
@@ -40,17 +40,15 @@ class Task(Generic[Report, Result]):
         return self._thread.is_alive()
 
     def updates(self, period: float) -> Iterator[list[Report]]:
-        """What was reported since the last update, every `period` seconds until the work has ended;
-        empty where nothing was.
-        """
+        """Yields the new reports, perhaps none, every `period` seconds until the work has ended."""
         while self.running:
             self._thread.join(period)
             yield self._take()
-        if rest := self._take():  # it may have ended before it was followed
+        if rest := self._take():  # the work may end before the first update
             yield rest
 
     def cancel(self) -> None:
-        """Has the work closed after its next report; does not wait for that."""
+        """Closes the work after its next report, without waiting for that."""
         self._cancelled.set()
 
     def stop(self) -> None:
@@ -59,10 +57,10 @@ class Task(Generic[Report, Result]):
         self._thread.join()
 
     def result(self) -> Result:
-        """What the work returned; waits for it. Of work that is never cancelled.
+        """Waits for the work and returns its result. Not for work that may be cancelled.
 
         Raises:
-            BaseException: the work's own failure.
+            BaseException: the exception that the work raised.
         """
         self._thread.join()
         if self.failure:
@@ -88,5 +86,5 @@ class Task(Generic[Report, Result]):
                     return
         except StopIteration as end:
             self._result = end.value
-        except BaseException as error:  # also one that would end the thread: someone waits for it
+        except BaseException as error:  # SystemExit too: `result` must not wait forever
             self.failure = error

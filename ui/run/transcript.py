@@ -1,6 +1,6 @@
-"""A trace as numbered lines of JSON: what `lanes.js` draws, in order.
+"""A trace as numbered lines of JSON, which `lanes.js` draws in order.
 
-A live run's grow with it; a recorded or loaded one's are there at once, and are the same lines.
+The lines of a live run are appended as it runs; those of a recorded run, the same, all at once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pipeline.trace.metrics import LaneProgress, progress
 from pipeline.trace.record import StepRecord, Token, Trace
 from ui.component import encode
 
-_TAIL = 5  # updates, a second's: a browser may miss all but the last of them
+_TAIL = 5  # updates, about one second: a browser may receive only the last of them
 
 
 class Transcript:
     """The lines of one run.
 
     Args:
-        run: identifies it among the runs of a page.
-        trace: of which request, in which lanes.
-        badge: of a run that is not live, which the page replays.
+        run: its id among the runs of a page.
+        trace: has the request and the names of the lanes.
+        badge: the label of a recorded run, which the page replays; "" for a live run.
     """
 
     def __init__(self, run: str, trace: Trace, badge: str = "") -> None:
@@ -49,17 +49,17 @@ class Transcript:
 
     @property
     def tail(self) -> str:
-        """The lines of the last updates. Gradio copies a value several times, and the models wait
-        for that; a browser that has missed more than these gets them with the `text`.
+        """The lines of the last updates. Shorter than `text`, since Gradio copies a value several
+        times while the models wait; a browser that misses more gets them with `text` at the end.
         """
         return "".join(self._lines[self._before[0] :])
 
     def add(self, trace: Trace, updates: Sequence[Update] = ()) -> None:
-        """Appends the steps that are new in `trace`, and the drafts of a round under way.
+        """Appends the new steps of `trace`, and the drafts of the current round.
 
         Args:
             trace: the record so far.
-            updates: what led to it since the last time.
+            updates: those since the last call.
         """
         self._before.append(len(self._lines))
         for name, lane in trace.lanes.items():
@@ -80,7 +80,7 @@ class Transcript:
                     )
 
     def end(self, trace: Trace) -> None:
-        """Appends what is left, and how each lane ended."""
+        """Appends the remaining steps, and how each lane ended."""
         self.add(trace)
         for name, lane in trace.lanes.items():
             self._append(kind="end", lane=name, reason=lane.finish)
@@ -99,7 +99,7 @@ class Transcript:
         }
 
     def _pieces(self, ids: Iterable[int], trace: Trace) -> list[tuple[int, str]]:
-        """The texts of those ids that no line before has; an old trace may lack them."""
+        """The texts of those ids that no earlier line has; an old trace may lack them."""
         new = set(ids) & trace.pieces.keys() - self._named
         self._named |= new
         return [(token, trace.pieces[token]) for token in sorted(new)]
@@ -109,7 +109,7 @@ class Transcript:
 
 
 def _short(value: Any) -> Any:
-    """Its probabilities with the three digits that are shown of them."""
+    """Rounds probabilities to the three digits that are shown."""
     if isinstance(value, tuple):
         return [_short(each) for each in value]
     return float(f"{value:.3g}") if isinstance(value, float) else value

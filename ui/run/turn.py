@@ -1,4 +1,4 @@
-"""Whose turn it is to use the models."""
+"""Exclusive use of the models: one run at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Report = TypeVar("Report")
 
 
 class Turn:
-    """Held by one run at a time, whoever asks. That is what makes its times true.
+    """A lock around the models, so that the times of a run are its own.
 
     Once it is closed, runs end at their next event.
     """
@@ -21,7 +21,7 @@ class Turn:
         self._closed = threading.Event()
 
     def hold(self, work: Generator[Report, None, None]) -> Generator[Report, None, None]:
-        """Iterates `work` while nobody else holds the turn, until that is closed."""
+        """Iterates `work` while holding the lock, until the turn is closed."""
         with self._lock, closing(work):
             for report in work:
                 yield report
@@ -32,8 +32,8 @@ class Turn:
     def closed(self) -> bool:
         return self._closed.is_set()
 
-    def close(self, patience: float) -> None:
-        """Has the run under way end, and waits for that, but no longer than `patience` seconds."""
+    def close(self, timeout: float) -> None:
+        """Ends the current run; waits for its end, at most `timeout` seconds."""
         self._closed.set()
-        if self._lock.acquire(timeout=patience):
+        if self._lock.acquire(timeout=timeout):
             self._lock.release()

@@ -1,4 +1,4 @@
-"""What a visitor's page shows, and what changes of it."""
+"""The current values of a page's views, and changes to them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ui.header import Status
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changes. `None` leaves as it is what is on the page.
+    """Changes to the page. None leaves a view unchanged.
 
     Attributes:
-        lines: of a `Transcript`, which the panes draw.
-        verdict: its fields.
-        tabs: values by the names of the tabs.
+        lines: of a `Transcript`, for the panes.
+        verdict: the fields of the verdict.
+        tabs: values, by the names of the tabs.
     """
 
     lines: str | None = None
@@ -28,20 +28,20 @@ class Changes:
 
 
 class ViewState:
-    """The latest value of every view, as far as it is not what the view was made with.
+    """The latest value of every view that has changed since the page was built.
 
-    Gradio takes long over each output of an event, and the models wait for that; so all views are
-    one output, from which `updates.js` passes on what is new. The panes' lines, which are longest,
-    are another.
+    Each output of an event costs Gradio time, during which the models wait. So all views share one
+    output, whose new values `updates.js` passes on. The lines of the panes, the longest, are a
+    second one.
     """
 
     def __init__(self) -> None:
         self._views: dict[str, dict[str, object]] = {}
         self._lines = ""
-        self._updated = 0  # when: microseconds since 1970, which a script can count
+        self._updated = 0  # microseconds since 1970: an integer that JavaScript represents exactly
 
     def update(self, values: Mapping[str, str], lines: str | None = None) -> tuple[str, str]:
-        """Changes the views of these names, and the lines; returns the values of both outputs."""
+        """Sets the views of these names, and the lines; returns the values of both outputs."""
         self._updated = now = max(time_ns() // 1000, self._updated + 1)
         self._views |= {name: {"when": now, "value": value} for name, value in values.items()}
         if lines is not None:

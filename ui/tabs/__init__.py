@@ -1,1 +1,1 @@
-"""The tabs below the answers: one file a tab, and the registry of them."""
+"""The tabs below the answers: one module per tab, and their registry."""

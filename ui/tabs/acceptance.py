@@ -37,7 +37,7 @@ def _positions(trace: Trace) -> Figure:
             "showlegend": False,
         },
         {
-            "type": "scatter",  # at the foot of the bars, where no whisker crosses it
+            "type": "scatter",  # at the bottom of the bars, below the whiskers
             "x": positions,
             "y": [0.02] * len(positions),
             "text": [f"n = {each.tested}" for each in found],
@@ -71,7 +71,7 @@ def _positions(trace: Trace) -> Figure:
 
 
 def _predicted(trace: Trace) -> Figure:
-    """By the cost model, for every draft length; and as measured in this run, at its own."""
+    """The speedup that the cost model predicts for every draft length, and the measured one."""
     model, speedup = measured(trace), trace.speedup
     columns = ("K", "Expected tokens per step", "Cost in target steps", "Predicted", "Measured")
     layout = axes(trace.created, "draft length K", "speedup")

@@ -1,4 +1,4 @@
-"""What the caches hold after each step; and what each policy's rollback takes, measured before."""
+"""The contents of the KV caches after each step, and the measured cost of a rollback."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
 _MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "rounds.json"
-_STYLES = {  # of a model: colour, pattern of its bars, dash of its line
+_STYLES = {  # by model: colour, pattern of the bars, dash of the line
     "target": ("--verify-time", "", "solid"),
     "draft": ("--draft-time", "/", "dash"),
 }
 
 
 def picture(trace: Trace) -> Json:
-    """What `blocks.js` draws: the tokens that each cache keeps and rolls back, step by step."""
+    """The data of `blocks.js`: the tokens that each cache keeps and rolls back, step by step."""
     kind = trace.kv_cache
     about = POLICIES[kind].about if kind in POLICIES else f"as “{kind}”."
     name, lane = shown_lane(trace)
@@ -52,9 +52,7 @@ def _steps(use: CacheUse, count: int) -> list[Json]:
 
 @cache
 def saved() -> Json | None:
-    """What a rollback takes in the committed benchmark, and where that was measured; None where
-    there is none.
-    """
+    """The cost of a rollback in the committed benchmark, and its machine; None without results."""
     try:
         results = json.loads(_MEASURED.read_text(encoding="utf-8"))
     except FileNotFoundError:

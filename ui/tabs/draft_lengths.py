@@ -1,4 +1,4 @@
-"""Every draft length on the request of the form, timed on the machine that serves the page."""
+"""The experiment that measures every draft length on the form's request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _measure(dolly: Dolly, request: Request) -> Generator[Sweep, None, None]:
 
 
 def _draw(result: Sweep) -> Figure:
-    """Milliseconds per token by draft length, of what has been measured so far."""
+    """Milliseconds per token by draft length, as far as measured."""
     times = _milliseconds(result)
     others = [length for length in times if length != result.best]
     data: list[Json] = [
@@ -59,7 +59,7 @@ def _draw(result: Sweep) -> Figure:
         "draft length K",
         "milliseconds per token",
         bargap=0.35,
-        uniformtext={"minsize": 9, "mode": "hide"},  # on a narrow page there is no room
+        uniformtext={"minsize": 9, "mode": "hide"},  # no space on a narrow page
         xaxis={"type": "category", "categoryarray": [_name(length) for length in result.lengths]},
     )
     if 0 in times:
@@ -70,7 +70,7 @@ def _draw(result: Sweep) -> Figure:
 
 
 def _milliseconds(result: Sweep) -> dict[Length, tuple[float, ...]]:
-    """A token, by length: the median, and those of the fastest and of the slowest answer."""
+    """Milliseconds per token by length: of the median, the fastest and the slowest answer."""
     return {
         length: tuple(map(milliseconds, (median, *result.extremes(length))))
         for length, median in result.seconds_per_token.items()

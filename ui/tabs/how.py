@@ -1,4 +1,4 @@
-"""How it works, with the figures of the run and one of its tokens as the example."""
+"""Explains speculative decoding with the figures of the run and one of its rejected tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEFORE = 60  # characters of the text before the example
 
 
 def how(trace: Trace) -> Json:
-    """What `how.js` shows: fields, tables by name, and whether the example is `greedy`,
+    """The data of `how.js`: fields, tables by name, and the kind of the example: `greedy`,
     `sampled` or `none`.
     """
     found = _rejection(trace.speculative) if trace.speculative else None
@@ -35,7 +35,7 @@ def _nothing() -> Json:
 
 @cache
 def paper() -> Json | None:
-    """The paper's table beside ours, and where ours was measured; None where it was not."""
+    """The paper's table with our figures, and the machine of ours; None without results."""
     try:
         results = json.loads(_PAPER.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -63,16 +63,15 @@ def paper() -> Json | None:
 
 
 def _rejection(lane: Lane) -> tuple[StepRecord, int] | None:
-    """A step with a rejected token, and its position: the best example of the lane. Preferred is
-    one with the likeliest tokens of both models, with a number that was drawn, and with text before
-    it.
+    """The lane's best example of a rejected token: its step, and its position in the draft.
+    Preferred are steps with recorded candidates, with a random number, and with text before them.
     """
     rejected = [step for step in lane.steps if step.tested > step.accepted]
     resampled = {token.step for token in lane.tokens if token.origin is Origin.RESAMPLED}
 
     def quality(step: StepRecord) -> tuple[bool, bool, bool]:
-        drawn = step.uniform[step.accepted] is not None
-        return _has_candidates(step, step.accepted), drawn, step.index > 0
+        random = step.uniform[step.accepted] is not None
+        return _has_candidates(step, step.accepted), random, step.index > 0
 
     candidates = (step for step in rejected if step.index in resampled)
     best = max(candidates, key=quality, default=None)
@@ -85,7 +84,7 @@ def _has_candidates(step: StepRecord, place: int) -> bool:
 
 def _example(trace: Trace, step: StepRecord, place: int) -> Json:
     lane = trace.speculative
-    assert lane is not None  # it is where the step comes from
+    assert lane is not None  # the step is one of its own
     replacing = next(
         t for t in lane.tokens if t.step == step.index and t.origin is Origin.RESAMPLED
     )
@@ -128,7 +127,7 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
 
 
 def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
-    """The most likely tokens of both models, side by side by rank."""
+    """The most likely tokens of both models, by rank."""
     rows = [
         [str(rank), _named(trace, a), _probability(p), _named(trace, b), _probability(q)]
         for rank, ((a, p), (b, q)) in enumerate(zip(target, draft, strict=False), start=1)
@@ -137,7 +136,7 @@ def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
 
 
 def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -> Table:
-    """The residual, of the tokens whose probabilities are recorded."""
+    """The residual distribution over the tokens with recorded probabilities."""
     rows = [
         [
             _named(trace, each.token),

@@ -20,5 +20,5 @@ EXPERIMENTS = [tab for tab in TABS if isinstance(tab, ExperimentTab)]
 
 
 def run_values(trace: Trace) -> dict[str, str]:
-    """The value of every tab about a run, of a trace that will not change."""
+    """The values of all tabs about a run, for a finished trace."""
     return {name: tab.value(trace) for name, tab in RUN_TABS.items()}

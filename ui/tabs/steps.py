@@ -1,4 +1,4 @@
-"""What each step takes, and the tokens that it emits. A step is one forward pass of the target."""
+"""The time and the tokens of each step. A step is one forward pass of the target."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _YIELD = (  # tokens: name, colour, pattern, edge; the first four are emitted, t
     ("unused", "--soft", "-", "--mute"),
 )
 _WIDEST_MARK = 14  # pixels
-_MOST_NAMED = 5  # steps that a note names
+_MAX_NAMED = 5  # steps that a note names
 
 
 def _cost(trace: Trace) -> Figure:
-    """Its parts, stacked, and the time that its tokens take autoregressively."""
+    """The stacked parts of each step, and the time of its tokens in autoregressive decoding."""
     name, lane = shown_lane(trace)
     numbers = [step.index + 1 for step in lane.steps]
     data: list[Json] = [
@@ -66,7 +66,7 @@ def _cost(trace: Trace) -> Figure:
 
 
 def _marks(numbers: list[int], evens: list[float]) -> list[Json]:
-    """With a rim, without which a mark on a dark bar is not visible."""
+    """Break-even marks with a light rim, which makes them visible on dark bars."""
 
     def lines(colour: str, width: int) -> Json:
         return {
@@ -93,7 +93,7 @@ def _marks(numbers: list[int], evens: list[float]) -> list[Json]:
 
 
 def _arrows(cut: dict[int, float], limit: float, steps: int) -> Json:
-    """The length of each bar that the axis cuts, on the side with room for it."""
+    """Labels with the full length of the bars that are cut off, on the side that has space."""
     return {
         "type": "scatter",
         "x": list(cut),
@@ -114,14 +114,14 @@ def _arrows(cut: dict[int, float], limit: float, steps: int) -> Json:
 
 
 def _cut_note(cut: dict[int, float], limit: float) -> str:
-    named = [f"{step} ({cost:.0f} ms)" for step, cost in list(cut.items())[:_MOST_NAMED]]
+    named = [f"{step} ({cost:.0f} ms)" for step, cost in list(cut.items())[:_MAX_NAMED]]
     if more := len(cut) - len(named):
         named.append(f"{more} more")
     return f"Bars are cut off at {limit:.0f} ms; longer steps: {', '.join(named)}."
 
 
 def _yield(trace: Trace) -> Figure:
-    """Tokens emitted, above; drafted tokens that are lost, below."""
+    """Emitted tokens above the axis, lost drafts below."""
     _, lane = shown_lane(trace)
     counts = yields(lane)
     numbers = [step.index + 1 for step in lane.steps]
@@ -138,9 +138,9 @@ def _yield(trace: Trace) -> Figure:
         for what, colour, pattern, edge in _YIELD
         if what != "target" or any(count[what] for count in counts)
     ]
-    most = max((step.accepted + 1 for step in lane.steps), default=1)
-    least = max((sum(count[what] for what in LOST) for count in counts), default=0)
-    ticks = range(-least, most + 1, 1 if most + least <= 10 else 2)
+    highest = max((step.accepted + 1 for step in lane.steps), default=1)
+    lowest = -max((sum(count[what] for what in LOST) for count in counts), default=0)
+    ticks = range(lowest, highest + 1, 1 if highest - lowest <= 10 else 2)
     layout = axes(
         trace.created,
         "step",
@@ -168,7 +168,7 @@ def _yield(trace: Trace) -> Figure:
 
 
 def steps_table(trace: Trace) -> Table:
-    """Every step of both lanes, the speculative first."""
+    """All steps of both lanes, those of the speculative lane first."""
     columns = (
         *("Method", "Step", "Draft ms", "Verify ms", "Other ms", "Total ms", "Break-even ms"),
         *("Drafted", "Tested", "Accepted", "Emitted", "Drafted text", "Emitted text"),

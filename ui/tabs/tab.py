@@ -1,4 +1,4 @@
-"""What a tab is: a text, what there is to see of a run, or an experiment."""
+"""The kinds of tabs: a text, a view of a run, an experiment."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Tab:
     """
     Attributes:
         name: the element's id, and the name of its view.
-        title: what is on the tab.
+        title: the label of the tab.
         plots: from top to bottom.
-        template: of `assets/`: more markup, with a place for the plots; "" for plots alone.
-        scripts: of `assets/`, without `.js`.
+        template: a file of `assets/` with markup around the plots; "" for plots alone.
+        scripts: files of `assets/`, without `.js`.
     """
 
     name: str
@@ -55,21 +55,21 @@ def _nothing_more(_: Trace) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTab(Tab):
-    """What there is to see of a run. All of it comes from the trace.
+    """A tab about a run. Everything in it comes from the trace.
 
     Attributes:
-        details: what it shows besides its plots, for its own script.
+        details: returns the values, besides the plots, that the tab's own script shows.
     """
 
     details: Callable[[Trace], Json] = _nothing_more
 
     def value(self, trace: Trace, tables: bool = True) -> str:
-        """Of its view. Without `tables` it is fast enough for a run under way."""
+        """The value of its view. During a run, `tables` are left out to save time."""
         return encode({"plots": plots_json(self.plots, trace, tables), **self.details(trace)})
 
 
 class Outcome(Protocol):
-    """What an experiment has found so far."""
+    """The result of an experiment so far."""
 
     @property
     def complete(self) -> bool: ...
@@ -77,14 +77,14 @@ class Outcome(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentTab(Tab):
-    """An experiment of `experiments/`, which a visitor starts.
+    """A tab with an experiment of `experiments/`, which a visitor starts.
 
     Attributes:
-        button: what is on the button that starts it.
+        button: the label of the button that starts it.
         running: the status while it runs.
         done: the status after its end.
-        measure: runs it on what the form asks; yields its outcome so far, after every event of a
-            run, of which the plots are drawn.
+        measure: runs it on the form's request; yields its outcome so far after every event of a
+            run. The plots show the outcome.
     """
 
     button: str
@@ -93,5 +93,5 @@ class ExperimentTab(Tab):
     measure: Callable[[Dolly, Request], Generator[Any, None, None]]
 
     def value(self, outcome: Any, tables: bool = True) -> str:
-        """Of its view. Without `tables` it is fast enough while it runs."""
+        """The value of its view. During a run, `tables` are left out to save time."""
         return encode({"plots": plots_json(self.plots, outcome, tables)})

@@ -52,7 +52,7 @@ def _lanes(trace: Trace) -> Figure:
             "mode": "text",
             "textposition": "middle right",
             "textfont": {"color": "var(--ink)"},
-            "cliponaxis": False,  # it stands in the margin
+            "cliponaxis": False,  # the text is in the margin
             "hoverinfo": "skip",
             "showlegend": False,
         }

@@ -1,4 +1,4 @@
-"""The tab on the API and on the trace: a text."""
+"""The tab that documents the API and the trace."""
 
 from __future__ import annotations
 
