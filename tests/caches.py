@@ -1,13 +1,12 @@
-"""The embedded pair's draft with each cache, for the tests of caches."""
+"""The tiny pair's draft with each cache, for the tests of caches."""
 
 from functools import cache
 
 import numpy as np
 
-from pipeline.models.pairs import EMBEDDED
 from pipeline.runtime.model import OVModel
+from tests.tiny import tiny_folder
 
-FOLDER = EMBEDDED / "draft"  # the smaller of two real models
 # Of the spread of the logits. Passes of more than nine tokens take other kernels than decoding
 # does; paged ones quantise activations, which makes more of the difference.
 _TOLERANCE = {"paged": 0.05}
@@ -15,7 +14,7 @@ _TOLERANCE = {"paged": 0.05}
 
 @cache
 def model(kv_cache: str) -> OVModel:
-    return OVModel(FOLDER, kv_cache)
+    return OVModel(tiny_folder() / "draft", kv_cache)
 
 
 def fresh(kv_cache, tokens, logits_to_keep):

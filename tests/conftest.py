@@ -17,6 +17,8 @@ QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fet
     "--disable-sync",
 )
 
+PATIENCE = 60_000  # milliseconds that a page may take for anything: others may use the cores
+
 
 def pytest_collection_finish():
     """What was imported is never garbage: collecting it takes optimum a second a model."""
@@ -42,6 +44,7 @@ def browser(tmp_path_factory):
             if os.environ.get("CI"):
                 pytest.fail(reason)
             pytest.skip(reason)
+        browser.set_default_timeout(PATIENCE)
         yield browser
         browser.close()
 

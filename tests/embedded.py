@@ -1,4 +1,4 @@
-"""The embedded pair, compiled once for all tests."""
+"""The pair that is shipped, compiled once for all tests. Slow: `tests.tiny` where any pair does."""
 
 from functools import cache
 

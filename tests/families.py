@@ -1,12 +1,11 @@
 """Tiny random checkpoints of several families, each as its own transformers class makes it."""
 
-import shutil
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pipeline.models.pairs import EMBEDDED
+from tests.tiny_tokenizer import write_tokenizer
 
 CONTEXT, VOCABULARY = 256, 320
 _LLAMA = {
@@ -40,7 +39,7 @@ FAMILIES = {
 
 
 def make_checkpoint(family: str, folder: Path) -> torch.nn.Module:
-    """Writes the checkpoint, with the embedded pair's tokenizer; returns the model."""
+    """Writes the checkpoint, with a tokenizer; returns the model."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
         family, vocab_size=VOCABULARY, bos_token_id=0, eos_token_id=0, **FAMILIES[family]
@@ -50,5 +49,5 @@ def make_checkpoint(family: str, folder: Path) -> torch.nn.Module:
         if weights.dim() > 1:  # or the logits would hardly differ
             torch.nn.init.normal_(weights, std=0.2)
     model.save_pretrained(folder)
-    shutil.copyfile(EMBEDDED / "target" / "tokenizer.json", folder / "tokenizer.json")
+    write_tokenizer(folder)
     return model

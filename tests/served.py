@@ -47,7 +47,6 @@ def status_says(page, words):
     page.wait_for_function(
         "words => document.querySelector('[data-testid=status]')?.textContent.includes(words)",
         arg=words,
-        timeout=20_000,
     )
 
 
@@ -61,7 +60,7 @@ def run(page, instruction="Say something", begins=True):
 
 def wait_for_end(page, reason="length"):
     for lane in LANES:
-        page.locator(f"[data-testid=pane-{lane}][data-end={reason}]").wait_for(timeout=60_000)
+        page.locator(f"[data-testid=pane-{lane}][data-end={reason}]").wait_for()
 
 
 def count(page, lane):

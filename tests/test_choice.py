@@ -7,7 +7,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.models import choice as choices
 from pipeline.models.choice import add_arguments, chosen, listing, state
-from pipeline.models.pairs import PAIRS
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.models.store import Store
 
 
@@ -19,7 +19,7 @@ def parsed(*arguments):
 
 def test_the_embedded_pair_is_what_one_gets_who_says_nothing():
     choice = parsed()
-    assert choice.pair == PAIRS["dolly-mini"]
+    assert choice.pair == PAIRS[DEFAULT_PAIR]
     assert [*choice.obtain()] == []
 
 
@@ -58,7 +58,7 @@ def test_the_listing_says_what_is_ready_what_is_missing_and_what_is_too_large(
     monkeypatch.setattr(choices, "memory_bytes", lambda: 9 * 10**9)
     heading, *rows = listing(Store(tmp_path))
     here = {row[0]: row[heading.index("here")] for row in rows}
-    assert here["dolly-mini"] == "ready"
+    assert here[DEFAULT_PAIR] == "ready"
     assert here["dolly-v2-3b"] == "to be downloaded: about 5.9 GB at most"
     assert here["dolly-v2-12b"].startswith("too large: needs about 17.0 GB")
     assert state(PAIRS["dolly-v2-12b"].with_weights("int4", "int4"), Store(tmp_path)) != "ready"

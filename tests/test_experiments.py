@@ -132,7 +132,7 @@ def test_the_page_measures_and_is_stopped(page, dolly):
     page.get_by_role("button", name="Measure every draft length").click()
     status_says(page, "Measuring")
     page.get_by_test_id("stop").click()
-    plot.get_by_text("of 30 answers measured").wait_for(timeout=3000)
+    plot.get_by_text("of 30 answers measured").wait_for()
     status_says(page, "Stopped")
 
 

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.models.pairs import EMBEDDED
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.model import OVModel
-from tests.embedded import embedded
+from tests.tiny import WIDTH, tiny, tiny_folder
 
-FOLDER = EMBEDDED / "target"  # ten layers
-WIDTH = 512  # of each
 TOKENS = np.random.default_rng(0).integers(0, 999, 200).tolist()
 # Tokens of a forward pass, and what it is padded to: a prompt of two chunks, then decoding.
 PASSES = ((150, 0), *((size, 0) for size in range(1, 9)), (3, 9), (1, 4), (2, 0))
@@ -20,7 +17,7 @@ PASSES = ((150, 0), *((size, 0) for size in range(1, 9)), (3, 9), (1, 4), (2, 0)
 
 @cache
 def model(hidden_layers, kv_cache=DEFAULT_POLICY):
-    return OVModel(FOLDER, kv_cache, hidden_layers=hidden_layers)
+    return OVModel(tiny_folder() / "target", kv_cache, hidden_layers=hidden_layers)
 
 
 def outputs(model):
@@ -32,7 +29,7 @@ def outputs(model):
 
 @pytest.mark.parametrize("kv_cache", POLICIES)
 def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
-    both, neither = model((0, 2), kv_cache), embedded().models(kv_cache).target
+    both, neither = model((0, 2), kv_cache), tiny().models(kv_cache).target
     for (size, _), got, plain in zip(PASSES, outputs(both), outputs(neither), strict=True):
         assert (got.logits == plain.logits).all()
         assert got.hidden.shape == (size, 2 * WIDTH)
@@ -79,4 +76,4 @@ def test_no_prefix_is_shared_where_the_hidden_states_of_each_token_are_wanted():
 @pytest.mark.parametrize("layer", [-1, 99])
 def test_a_layer_that_a_model_does_not_have_is_one_line(layer):
     with pytest.raises(UserError, match=rf"^hidden layer: {layer} — choose from 0 to \d+\.$"):
-        OVModel(FOLDER, hidden_layers=(0, layer))
+        OVModel(tiny_folder() / "target", hidden_layers=(0, layer))

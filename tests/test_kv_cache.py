@@ -13,7 +13,8 @@ from hypothesis.stateful import (
 
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.runtime.model import OVModel
-from tests.caches import FOLDER, assert_close, fresh, model
+from tests.caches import assert_close, fresh, model
+from tests.tiny import tiny_folder
 
 EXACT = [name for name, policy in POLICIES.items() if policy.exact]
 LONGEST = 150  # tokens: several blocks of a paged cache
@@ -78,7 +79,7 @@ def test_two_sequences_of_one_model_do_not_meet(kv_cache):
 def test_a_quantised_cache_is_smaller(kv_cache):
     sizes = []
     for precision in ("f16", "u8", "u4"):
-        sequence = OVModel(FOLDER, kv_cache, precision).sequence()
+        sequence = OVModel(tiny_folder() / "draft", kv_cache, precision).sequence()
         sequence.forward([1] * 32, logits_to_keep=0)
         sizes.append(sequence.kv_bytes)
     assert sizes[1] < 0.7 * sizes[0]

@@ -6,12 +6,12 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import PAIRS
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from ui.run.loader import Loader
 
-FIRST, SECOND = PAIRS["dolly-mini"], PAIRS["dolly-v2-3b"]
+FIRST, SECOND = PAIRS[DEFAULT_PAIR], PAIRS["dolly-v2-3b"]
 
 
 class Shop(Store):
@@ -41,14 +41,14 @@ def test_who_waits_is_told_how_far_it_has_come():
         if Progress("fetching", 1, 2, "B") in told:
             shop.open.set()
     assert waiting.done
-    assert waiting.dolly() == "dolly-mini"
+    assert waiting.dolly() == DEFAULT_PAIR
 
 
 def test_another_pair_takes_over_when_it_is_there():
     shop = Shop()
     at_work = loader(shop)
     shop.open.set()
-    assert at_work.dolly() == "dolly-mini"
+    assert at_work.dolly() == DEFAULT_PAIR
     shop.open.clear()
     change = at_work.change(SECOND)
     assert next(change)
@@ -65,11 +65,11 @@ def test_a_pair_that_cannot_be_had_leaves_the_one_at_work():
     shop = Shop()
     shop.open.set()
     at_work = loader(shop)
-    assert at_work.dolly() == "dolly-mini"
+    assert at_work.dolly() == DEFAULT_PAIR
     shop.says = "is not on the hub"
     with pytest.raises(UserError, match="not on the hub"):
         [*at_work.change(SECOND)]
-    assert (at_work.pair, at_work.dolly()) == (FIRST, "dolly-mini")
+    assert (at_work.pair, at_work.dolly()) == (FIRST, DEFAULT_PAIR)
     shop.says = None
     [*at_work.change(SECOND)]  # and the next one works
     assert at_work.pair == SECOND
@@ -107,7 +107,7 @@ def test_where_the_first_pair_cannot_be_loaded_the_embedded_one_is_offered(error
     assert str(raised.value).startswith(line)
     assert broken.offer == FIRST
     [*broken.change(broken.offer)]
-    assert (broken.pair, broken.offer, broken.dolly()) == (FIRST, FIRST, "dolly-mini")
+    assert (broken.pair, broken.offer, broken.dolly()) == (FIRST, FIRST, DEFAULT_PAIR)
     assert not broken.failure
 
 
@@ -119,7 +119,7 @@ def test_a_pair_that_failed_takes_no_memory_from_the_next(monkeypatch):
     with pytest.raises(UserError, match="choose --weights int4, or a smaller pair"):
         broken.dolly()
     [*broken.change(FIRST)]
-    assert broken.dolly() == "dolly-mini"
+    assert broken.dolly() == DEFAULT_PAIR
 
 
 def test_the_first_pair_can_be_chosen_again_as_it_was():
@@ -127,16 +127,16 @@ def test_the_first_pair_can_be_chosen_again_as_it_was():
     shop.open.set()
     first = FIRST.with_weights("int4", "int8")
     at_work = Loader(Choice(first, shop), lambda choice: choice.pair.name)
-    assert at_work.dolly() == "dolly-mini"
+    assert at_work.dolly() == DEFAULT_PAIR
     [*at_work.change(SECOND)]
-    assert at_work.pairs == PAIRS | {"dolly-mini": first}
+    assert at_work.pairs == PAIRS | {DEFAULT_PAIR: first}
 
 
 def test_a_pair_that_does_not_fit_beside_the_one_at_work_is_one_line(monkeypatch):
     shop = Shop()
     shop.open.set()
     at_work = loader(shop)
-    assert at_work.dolly() == "dolly-mini"
+    assert at_work.dolly() == DEFAULT_PAIR
     monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: SECOND.memory_bytes)
     for _ in range(2):  # and the next is told the same
         with pytest.raises(UserError, match="with the loaded pair"):

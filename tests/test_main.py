@@ -4,17 +4,17 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.dolly import Dolly
-from pipeline.models.pairs import PAIRS
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
-from tests.embedded import embedded
+from tests.tiny import tiny
 
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Spares loading the pair again."""
+    """Spares loading the embedded pair."""
 
     def load(pair, device, **more):
-        return embedded() if device == "CPU" else Dolly(pair, device=device, **more)
+        return tiny() if device == "CPU" else Dolly(pair, device=device, **more)
 
     monkeypatch.setattr("pipeline.__main__.Dolly", load)
 
@@ -52,7 +52,7 @@ def test_the_pairs_are_listed_with_what_is_ready(capsys):
     assert main(["--list-pairs"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == 1 + len(PAIRS)
-    assert next(line for line in listed if line.startswith("dolly-mini")).split()[-1] == "ready"
+    assert next(line for line in listed if line.startswith(DEFAULT_PAIR)).split()[-1] == "ready"
 
 
 @pytest.mark.usefixtures("compiled")

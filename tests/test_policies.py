@@ -17,10 +17,10 @@ from pipeline.runtime.kv_cache.registry import (
     find_policy,
 )
 from pipeline.runtime.model import OVModel
-from tests.caches import FOLDER, fresh
-from tests.embedded import embedded
+from tests.caches import fresh
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN
+from tests.tiny import tiny, tiny_folder
 from ui.page import Page
 from ui.verdict import verdict
 
@@ -52,7 +52,7 @@ def window(monkeypatch):
 
 def test_a_model_takes_a_new_policy_from_the_registry(window):
     tokens = list(range(100, 130))
-    sequence = OVModel(FOLDER, window).sequence()
+    sequence = OVModel(tiny_folder() / "draft", window).sequence()
     short = sequence.forward(tokens[: SINKS + RECENT], 1).logits
     assert (short == fresh("stateful", tokens[: SINKS + RECENT], 1)).all()
     whole = sequence.forward(tokens[SINKS + RECENT :], 1).logits
@@ -60,14 +60,14 @@ def test_a_model_takes_a_new_policy_from_the_registry(window):
 
 
 def test_a_request_and_its_trace_name_a_new_policy(window):
-    trace = embedded().start(Request("Why?", max_new_tokens=20, kv_cache=window)).finish()
+    trace = tiny().start(Request("Why?", max_new_tokens=20, kv_cache=window)).finish()
     assert trace.request["kv_cache"] == trace.pair["kv_cache"] == window
     assert trace.pair["kv_block"] is None
     assert trace.speculative.finish == "length"
 
 
 def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(window):
-    trace = embedded().start(Request("Why?", max_new_tokens=3)).finish()
+    trace = tiny().start(Request("Why?", max_new_tokens=3)).finish()
     assert verdict(trace)["same"] == "Identical output."
     assert verdict(replace(trace, pair={"kv_cache": window}))["same"] == "Not exact."
 
@@ -85,7 +85,7 @@ def test_the_page_offers_a_new_policy(window):
 
 
 def test_a_trace_names_the_tokens_that_a_block_holds():
-    trace = embedded().start(Request("Why?", max_new_tokens=1)).finish()
+    trace = tiny().start(Request("Why?", max_new_tokens=1)).finish()
     assert trace.pair["kv_block"] == POLICIES[DEFAULT_POLICY].block_size == 32
 
 
@@ -105,6 +105,6 @@ def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
         "odd",
         CachePolicy(name="odd", summary="", about="", caches=policy.caches, prepare=refuse),
     )
-    models = embedded().models("odd")
+    models = tiny().models("odd")
     assert models.policy.name == FALLBACK_POLICY
     assert models.note == f"no odd cache here (not today): the {FALLBACK_POLICY} one is used"

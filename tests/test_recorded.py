@@ -3,12 +3,13 @@
 import pytest
 
 from pipeline.errors import UserError
+from pipeline.models.pairs import DEFAULT_PAIR
 from ui.run.recorded import badge, read_trace, recorded
 
 
 def test_the_recorded_run_is_a_whole_race_of_the_embedded_pair_with_every_kind_of_token():
     trace = recorded()
-    assert trace.pair["name"] == "dolly-mini"
+    assert trace.pair["name"] == DEFAULT_PAIR
     assert trace.finished
     assert trace.identical
     origins = {token.origin for token in trace.speculative.tokens}

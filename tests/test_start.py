@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 from gradio_client import Client
 
-from pipeline.models.pairs import EMBEDDED
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
 from tests.served import assert_shows, opened, run, status_says, wait_for_end
+from tests.tiny import tiny_folder
 from ui.run.recorded import recorded
 
+EMBEDDED = PAIRS[DEFAULT_PAIR]
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = {"embedded": "dolly-mini", "folder": "mine"}  # of the pairs that can be loaded
-LINES = {  # and of those that cannot be, what the page and the terminal say
+SHORT = "?max_new_tokens=20"
+LINES = {  # of pairs that cannot be had, what the page and the terminal say
     "hub": "model: “databricks/dolly-v2-3b” — cannot be fetched: the hub does not answer (",
     "damaged": "target” — replace the damaged files or convert the model again (",
 }
@@ -68,8 +70,8 @@ class App:
 def apps(tmp_path_factory):
     """One for each way to name a pair; they start at the same time, which takes less."""
     folder = tmp_path_factory.mktemp("start")
-    shutil.copytree(EMBEDDED, folder / "mine")
-    damaged = shutil.copytree(EMBEDDED, folder / "dolly-mini")  # called as the embedded one is
+    shutil.copytree(tiny_folder(), folder / "mine")
+    damaged = shutil.copytree(tiny_folder(), folder / DEFAULT_PAIR)  # called as the embedded one is
     os.truncate(damaged / "target" / "openvino_model.bin", 100_000)
     pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
     flags = {"embedded": ()} | {name: ("--pair", pair) for name, pair in pairs.items()}
@@ -83,16 +85,30 @@ def apps(tmp_path_factory):
         yield apps
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_pair_that_is_there_is_loaded_while_the_recorded_run_replays(apps, browser, name):
-    with opened(browser, apps[name].url) as page:
+def test_the_embedded_pair_is_loaded_while_the_recorded_run_replays(apps, browser):
+    assert_races(apps["embedded"], DEFAULT_PAIR, browser)
+
+
+def test_a_pair_in_a_folder_is_loaded_too_and_terminated_the_app_ends_its_race(apps, browser):
+    app = apps["folder"]
+    assert_races(app, "mine", browser)
+    with closing(Client(app.url, verbose=False)) as client:
+        asked = {"instruction": "Why?", "max_new_tokens": 400, "kv_cache": "uncached"}
+        job = client.submit(**asked, api_name="/race")
+        next(iter(job))
+        assert app.terminate() == 0
+
+
+def assert_races(app, name, browser):
+    """Replays the recorded run first, and complains of nothing."""
+    with opened(browser, app.url + SHORT) as page:
         wait_for_end(page, "stop")
         assert_shows(page, recorded())
         run(page, "How many planets are there?")
         status_says(page, "identical output")
         assert_shows_a_race_of_real_models(page)
-    assert served_pair(apps[name]) == NAMES[name]
-    assert apps[name].errors == ""
+    assert served_pair(app) == name
+    assert app.errors == ""
 
 
 def assert_shows_a_race_of_real_models(page):
@@ -116,31 +132,22 @@ def assert_shows_a_race_of_real_models(page):
 
 @pytest.mark.parametrize("name", LINES)
 def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(apps, browser, name):
-    with opened(browser, apps[name].url, status=LINES[name]) as page:
+    with opened(browser, apps[name].url + SHORT, status=LINES[name]) as page:
         wait_for_end(page, "stop")
         assert_shows(page, recorded())
         notice = page.get_by_test_id("notice")
-        assert "press Load in Settings to use Dolly mini, 40 M" in notice.inner_text()
+        assert f"press Load in Settings to use {EMBEDDED.title}" in notice.inner_text()
         run(page, begins=False)
         notice.filter(has_text=LINES[name]).wait_for()
         assert "\n" not in notice.inner_text()
         page.get_by_role("button", name="Load", exact=True).click()
         status_says(page, "Ready")
-        assert page.locator("header .about").inner_text().startswith("Dolly mini, 40 M · CPU")
+        assert page.locator("header .about").inner_text().startswith(f"{EMBEDDED.title} · CPU")
         run(page, "How many planets are there?")
         status_says(page, "identical output")
-    assert served_pair(apps[name]) == "dolly-mini"
+    assert served_pair(apps[name]) == DEFAULT_PAIR
     (line,) = apps[name].errors.splitlines()
     assert LINES[name] in line
-
-
-def test_an_app_that_is_terminated_ends_its_race_and_its_process(apps):
-    """The last test here: it takes the app from the others."""
-    with closing(Client(apps["folder"].url, verbose=False)) as client:
-        asked = {"instruction": "Why?", "max_new_tokens": 400, "kv_cache": "uncached"}
-        job = client.submit(**asked, temperature=2, api_name="/race")
-        next(iter(job))
-        assert apps["folder"].terminate() == 0
 
 
 def served_pair(app):

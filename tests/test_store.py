@@ -11,14 +11,20 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.models.export import export
-from pipeline.models.pairs import EMBEDDED, Model
+from pipeline.models.pairs import Model
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.runtime.model import OVModel
 from tests.fake_hub import fake_hub
+from tests.tiny import tiny_folder
 
-READY = EMBEDDED / "draft"
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.json")
+
+
+@pytest.fixture
+def ready():
+    """The folder of an IR."""
+    return tiny_folder() / "draft"
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +61,10 @@ def nothing_left(store):
     return not [path for path in store.root.glob("*") if path.name != "hub"]
 
 
-def test_a_folder_with_an_ir_is_there_already(store):
-    model = Model(str(READY))
+def test_a_folder_with_an_ir_is_there_already(store, ready):
+    model = Model(str(ready))
     assert obtain(store, model) == []
-    assert store.folder(model) == READY
+    assert store.folder(model) == ready
 
 
 def test_a_model_that_is_not_there_says_how_to_get_it(store):
@@ -66,12 +72,12 @@ def test_a_model_that_is_not_there_says_how_to_get_it(store):
         store.folder(Model("databricks/dolly-v2-3b"))
 
 
-def test_a_ready_ir_is_preferred_to_a_conversion(store, hub):
+def test_a_ready_ir_is_preferred_to_a_conversion(store, hub, ready):
     hub.repositories["maker/mini"] = {"config.json": b"{}", "model.safetensors": b"x" * 1000}
-    hub.repositories["OpenVINO/mini-int4-ov"] = contents(READY)
+    hub.repositories["OpenVINO/mini-int4-ov"] = contents(ready)
     model = Model("maker/mini", "int4")
     progress = obtain(store, model)
-    assert progress[-1].done == progress[-1].total > 5_000_000
+    assert progress[-1].done == progress[-1].total > 200_000
     assert progress[-1].unit == "B"
     OVModel(store.folder(model))
     assert not any("model.safetensors" in path for path in hub.asked)
@@ -80,17 +86,17 @@ def test_a_ready_ir_is_preferred_to_a_conversion(store, hub):
     assert len(hub.asked) == asked
 
 
-def test_no_ready_ir_stands_for_a_revision_that_was_asked_for(store, hub):
+def test_no_ready_ir_stands_for_a_revision_that_was_asked_for(store, hub, ready):
     hub.repositories["maker/mini"] = {"config.json": b"{}", "model.safetensors": b"x" * 1000}
-    hub.repositories["OpenVINO/mini-int4-ov"] = contents(READY)
+    hub.repositories["OpenVINO/mini-int4-ov"] = contents(ready)
     with pytest.raises(UserError):  # it is no checkpoint
         obtain(store, Model("maker/mini@v1", "int4"))
     assert hub.asked
     assert not any("OpenVINO" in path for path in hub.asked)
 
 
-def test_a_repository_that_is_an_ir_itself_is_taken_as_it_is(store, hub):
-    hub.repositories["me/mine"] = contents(READY)
+def test_a_repository_that_is_an_ir_itself_is_taken_as_it_is(store, hub, ready):
+    hub.repositories["me/mine"] = contents(ready)
     obtain(store, Model("me/mine"))
     assert contents(store.folder(Model("me/mine"))).keys() >= set(IR_FILES)
 
@@ -120,10 +126,10 @@ def test_a_checkpoint_is_converted_at_any_precision(checkpoint, tmp_path, weight
 
 
 def test_a_checkpoint_in_a_folder_that_changed_is_converted_again(
-    store, checkpoint, tmp_path, monkeypatch
+    store, checkpoint, tmp_path, monkeypatch, ready
 ):
     def converted(source, out, model):
-        shutil.copytree(READY, out, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        shutil.copytree(ready, out, dirs_exist_ok=True, copy_function=shutil.copyfile)
         yield Progress("saving")
 
     monkeypatch.setattr("pipeline.models.store._exported", converted)
@@ -147,9 +153,9 @@ def test_a_conversion_that_is_stopped_leaves_nothing(store, checkpoint):
     assert store.find(Model(str(checkpoint))) is None
 
 
-def test_a_download_that_breaks_off_leaves_nothing_and_goes_on_next_time(store, hub):
-    hub.repositories["me/mine"] = contents(READY)
-    hub.breaks = 1_000_000
+def test_a_download_that_breaks_off_leaves_nothing_and_goes_on_next_time(store, hub, ready):
+    hub.repositories["me/mine"] = contents(ready)
+    hub.breaks = 100_000
     with pytest.raises(UserError, match="cannot be fetched"):
         obtain(store, Model("me/mine"))
     assert nothing_left(store)
@@ -258,8 +264,8 @@ def test_without_what_converts_nothing_is_fetched_in_vain(store, hub, checkpoint
         ("a\0b", "neither a folder nor a name"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_one_line(store, hub, name, says):
-    hub.repositories["me/gated"] = contents(READY)
+def test_a_model_that_cannot_be_had_is_one_line(store, hub, name, says, ready):
+    hub.repositories["me/gated"] = contents(ready)
     hub.gated.add("me/gated")
     with pytest.raises(UserError, match=says) as caught:
         obtain(store, Model(name))
@@ -273,8 +279,8 @@ def test_without_a_network_it_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_disk_without_room_is_one_line_before_anything_is_fetched(store, hub, monkeypatch):
-    hub.repositories["me/mine"] = contents(READY)
+def test_a_disk_without_room_is_one_line_before_anything_is_fetched(store, hub, monkeypatch, ready):
+    hub.repositories["me/mine"] = contents(ready)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(UserError, match="make room"):
         obtain(store, Model("me/mine"))
@@ -287,11 +293,11 @@ def test_unknown_weights_are_refused():
         Model("me/mine", "int3")
 
 
-def test_a_cache_folder_that_cannot_be_is_one_line(hub, checkpoint, tmp_path):
+def test_a_cache_folder_that_cannot_be_is_one_line(hub, checkpoint, tmp_path, ready):
     (tmp_path / "file").write_text("no folder")
     store = Store(tmp_path / "file" / "cache", hub.url)
     for model in (Model(str(checkpoint)), Model("OpenVINO/tiny")):
-        hub.repositories["OpenVINO/tiny"] = contents(READY)
+        hub.repositories["OpenVINO/tiny"] = contents(ready)
         with pytest.raises(UserError, match=r"^file: “/.*--cache-dir") as caught:
             obtain(store, model)
         assert "\n" not in str(caught.value)
