@@ -18,7 +18,7 @@ from pipeline.trace.recorder import LaneRecorder
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What just happened in a lane. `tokens` are those that a step emitted, with their text."""
+    """An event of a lane. `tokens` are those that a step emitted, with their text."""
 
     lane: str
     event: Event

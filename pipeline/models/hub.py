@@ -97,7 +97,7 @@ class Hub:
         free = shutil.disk_usage(self._cache).free
         if needed > free:
             remedy = f"needs {in_bytes(needed)} and {self._cache} has {in_bytes(free)} left"
-            raise UserError("disk", name, f"{remedy}; make room, or choose another --cache-dir")
+            raise UserError("disk", name, f"{remedy}; free space, or choose another --cache-dir")
 
 
 def _bytes_in(folder: Path) -> int:
@@ -119,7 +119,7 @@ def _user_error(error: Exception, name: str) -> UserError:
         case errors.RepositoryNotFoundError():
             remedy = "is not on the hub, or private; check the name, or log in with: hf auth login"
         case OSError(errno=28):
-            remedy = "does not fit on the disk; make room, or choose another --cache-dir"
+            remedy = "does not fit on the disk; free space, or choose another --cache-dir"
         case _:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             remedy = f"cannot be fetched: the hub does not answer ({reason})"

@@ -126,7 +126,7 @@ class PositionAcceptance:
 
 
 def acceptance_by_position(lane: Lane) -> list[PositionAcceptance]:
-    """From the first position to the last where a token was tested."""
+    """Acceptance at each position of the draft, up to the last at which a token was tested."""
     longest = max((step.tested for step in lane.steps), default=0)
     return [
         PositionAcceptance(
@@ -210,7 +210,7 @@ class CacheUse:
 
     @property
     def megabytes(self) -> list[float]:
-        """Of 1,000,000 bytes."""
+        """The bytes in units of 1,000,000."""
         return [size / 1e6 for size in self.bytes]
 
     @property

@@ -36,7 +36,7 @@ class StepRecord(Round):
 
     @property
     def drafted_at_s(self) -> float:
-        """Its lane's clock when all its tokens were drafted, before their verification."""
+        """The lane's clock at the end of drafting, when verification starts."""
         return self.time_s - self.verify_s - self.other_s
 
 
@@ -67,7 +67,7 @@ class Lane:
 
     @property
     def first_token_s(self) -> float | None:
-        """From the start of prefill to the first token."""
+        """Seconds from the start of prefill to the first token."""
         return self.tokens[0].time_s if self.tokens else None
 
     @property
