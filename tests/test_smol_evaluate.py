@@ -89,12 +89,16 @@ def mark(work: Path, *marks: str | None) -> None:
 
 def test_bits_are_of_the_tokens_under_the_logits() -> None:
     logits = np.log(np.array([[0.5, 0.25, 0.25], [0.125, 0.5, 0.375]], np.float32)) + 7
-    assert bits(logits, [1, 0]) == pytest.approx(2 + 3, abs=1e-5)
+    assert bits(logits, [1, 0]) == pytest.approx([2, 3], abs=1e-5)
 
 
 def test_bits_per_byte_weigh_records_by_their_length() -> None:
-    rows = [{"bits": 6.0, "bytes": 4}, {"bits": 10.0, "bytes": 16}]
+    rows = [
+        {"bits": 6.0, "end_bits": 1.0, "bytes": 4},
+        {"bits": 10.0, "end_bits": 3.0, "bytes": 16},
+    ]
     assert bits_per_byte(rows) == 16 / 20
+    assert bits_per_byte(rows, end=True) == 20 / 20
 
 
 def test_a_response_s_bits_are_the_model_s_and_its_bytes_utf_8(command: Command) -> None:
@@ -108,11 +112,14 @@ def test_a_response_s_bits_are_the_model_s_and_its_bytes_utf_8(command: Command)
     assert len(response) > 64
     sequence = OVModel(folder).sequence()
     sequence.forward(prompt[:-1], logits_to_keep=0)
-    logits = sequence.forward([prompt[-1], *response[:-1]], len(response)).logits
-    by_hand = 0.0
-    for scores, token in zip(logits.astype(float), response, strict=True):
-        by_hand -= math.log2(np.exp(scores[token]) / np.exp(scores).sum())
-    assert row["bits"] == pytest.approx(by_hand, rel=1e-4)
+    tokens = tokenizer.encode(f"{record.response}\n\n### End")
+    logits = sequence.forward([prompt[-1], *tokens[:-1]], len(tokens)).logits
+    by_hand = [
+        -math.log2(np.exp(scores[token]) / np.exp(scores).sum())
+        for scores, token in zip(logits.astype(float), tokens, strict=True)
+    ]
+    assert row["bits"] == pytest.approx(sum(by_hand[: len(response)]), rel=1e-4)
+    assert row["end_bits"] == pytest.approx(sum(by_hand[len(response) :]), rel=1e-4)
     assert row["bytes"] == len(record.response.encode()) > len(record.response)
     assert row["tokens"] == len(response)
 

@@ -69,6 +69,7 @@ def _language(figures: Mapping[str, Any]) -> list[Bar]:
     detail = f"{figures['records']} records; float32 {exact:.3f}"
     if "base" in by_model:
         detail += f", before fine-tuning {by_model['base']:.3f}"
+    detail += f"; with the end key {figures['with_end_key']['shipped']:.3f}"
     gap = shipped - exact
     return [
         Bar("bits per byte of the reference responses", shipped, 0.80, False, "{:.3f}", detail),

@@ -247,8 +247,9 @@ def _measured(figures: Mapping[str, Any], found: Sequence[bars.Bar]) -> str:
     sizes, sampling = figures["sizes"], " and ".join(f"{k} {v}" for k, v in SAMPLED.items())
     how = f"""By `python -m training.smol.evaluate`, on held-out records only. Bits per byte are of
         {language["records"]} reference responses ({language["bytes"]:,} bytes of UTF-8) whose
-        prompt and response have at most {SCORED_TOKENS} tokens; the end key is not counted. An
-        answer is greedy and has at most {sizes["answer_tokens"]} tokens, the end key included:
+        prompt and response have at most {SCORED_TOKENS} tokens, without the end key but where it
+        is named. An answer is greedy and has at most {sizes["answer_tokens"]} tokens, with the end
+        key:
         {usual:.0f} in the median, quartiles {short:.0f} and {long:.0f}. It loops if it ends in the
         same 1 to 40 tokens three times or more in a row (8 tokens or more), or if three of its
         lines are the same, numbers and bullets apart. Races without and with a context have at most

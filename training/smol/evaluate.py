@@ -29,6 +29,7 @@ from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.runtime.model import OVModel
+from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Lane, Trace
 from training import corpus
@@ -95,19 +96,24 @@ class Part:
 # --- definitions ----------------------------------------------------------------------------------
 
 
-def bits(logits: NDArray[np.float32], tokens: Sequence[int]) -> float:
-    """The information in `tokens` under the rows of `logits`, float32[tokens, vocab], in bits."""
+def bits(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
+    """The information in each token under its row of `logits`, float32[tokens, vocab], in bits."""
     rows = logits.astype(np.float64)
     rows -= rows.max(axis=-1, keepdims=True)
     chosen = rows[np.arange(len(tokens)), list(tokens)]
-    return float((np.log(np.exp(rows).sum(axis=-1)) - chosen).sum() / math.log(2))
+    information: NDArray[np.float64] = np.log2(np.exp(rows).sum(axis=-1)) - chosen / math.log(2)
+    return information
 
 
-def bits_per_byte(rows: Sequence[Row]) -> float:
-    """Of responses together: their bits over their bytes of UTF-8. The end key is neither in the
-    bits nor in the bytes, nor are the blank lines before it.
+def bits_per_byte(rows: Sequence[Row], end: bool = False) -> float:
+    """Of responses together: their bits over their bytes of UTF-8.
+
+    Args:
+        end: whether the bits of what ends a response count: a blank line and the end key. The
+            bytes are the response's own.
     """
-    return float(sum(row["bits"] for row in rows) / sum(row["bytes"] for row in rows))
+    counted = sum(row["bits"] + (row["end_bits"] if end else 0.0) for row in rows)
+    return float(counted / sum(row["bytes"] for row in rows))
 
 
 def loops(tokens: Sequence[int], text: str) -> bool:
@@ -155,6 +161,7 @@ def language(command: Command, records: Mapping[int, Record]) -> Part:
     if not folders["base"].is_dir():
         del folders["base"]
     tokenizer = Tokenizer(folders["shipped"])
+    ending = tokenizer.encode(f"\n\n{END_KEY}")
     scored: dict[int, tuple[list[int], list[int]]] = {}
     for record_id, record in records.items():
         prompt = tokenizer.ask(record.instruction, record.context)
@@ -167,8 +174,10 @@ def language(command: Command, records: Mapping[int, Record]) -> Part:
 
         def measure(record_id: int) -> Row:
             prompt, response = scored[record_id]
+            each = _bits_after(model(), tokenizer.size, prompt, [*response, *ending])
             return {
-                "bits": _response_bits(model(), tokenizer.size, prompt, response),
+                "bits": float(each[: len(response)].sum()),
+                "end_bits": float(each[len(response) :].sum()),
                 "bytes": len(records[record_id].response.encode()),
                 "tokens": len(response),
                 "machine": _machine(),
@@ -182,24 +191,26 @@ def language(command: Command, records: Mapping[int, Record]) -> Part:
             "bytes": sum(row["bytes"] for row in rows["shipped"]),
             "tokens": sum(row["tokens"] for row in rows["shipped"]),
             "bits_per_byte": {name: bits_per_byte(of_model) for name, of_model in rows.items()},
+            "with_end_key": {name: bits_per_byte(each, end=True) for name, each in rows.items()},
             "machines": sorted({row["machine"] for each in rows.values() for row in each}),
         }
 
     return Part({name: series(name, folder) for name, folder in folders.items()}, summary)
 
 
-def _response_bits(
-    model: OVModel, vocab_size: int, prompt: Sequence[int], response: Sequence[int]
-) -> float:
+def _bits_after(
+    model: OVModel, vocab_size: int, prompt: Sequence[int], tokens: Sequence[int]
+) -> NDArray[np.float64]:
+    """The bits of each of `tokens`, which follow the prompt."""
     sequence = model.sequence(vocab_size)
     sequence.forward(prompt[:-1], logits_to_keep=0)
-    fed = [prompt[-1], *response[:-1]]
-    total = 0.0
+    fed = [prompt[-1], *tokens[:-1]]
+    pieces = []
     for at in range(0, len(fed), _PIECE):
         piece = fed[at : at + _PIECE]
         logits = sequence.forward(piece, logits_to_keep=len(piece)).logits
-        total += bits(logits, response[at : at + _PIECE])
-    return total
+        pieces.append(bits(logits, tokens[at : at + _PIECE]))
+    return np.concatenate(pieces)
 
 
 # --- races ----------------------------------------------------------------------------------------
