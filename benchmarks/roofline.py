@@ -71,7 +71,7 @@ def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:
         sequences[CONTEXT].time_forward(5)
         fives.append(1e3 * sequences[CONTEXT].time_forward(5))
     operations = {context: operations_ms(profiled, context, repeats) for context in CONTEXTS}
-    embedding = sized.vocabulary * sized.shape.hidden  # bytes, in INT8; a step reads one row
+    embedding = sized.vocabulary * sized.hidden  # bytes, in INT8; a step reads one row
     return {
         "shape": sized.name,
         "parameters": model.parameters,

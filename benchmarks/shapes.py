@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.models.export import export
 from pipeline.models.pairs import Weights
 from pipeline.models.store import Store
-from training.profiles import PROFILES, Shape
 
-_CONTEXT = 2048
+_CONTEXT, _HEAD_SIZE = 2048, 64
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
+    """A GPT-NeoX model. Heads have 64 channels, as in Dolly; the MLP is four times the width."""
+
     name: str
-    shape: Shape
+    hidden: int
+    layers: int
     vocabulary: int
 
 
 SHAPES = {
     sized.name: sized
     for sized in (
-        Sized("draft", Shape(128, 1), 50280),
-        Sized("20M", Shape(384, 8), 8192),
-        Sized("60M", Shape(640, 10), 8192),
-        Sized("160M", Shape(768, 12), 50280),  # Pythia-160m's
-        Sized("410M", Shape(1024, 24), 50280),  # Pythia-410m's
+        Sized("draft", 128, 1, 50280),
+        Sized("20M", 384, 8, 8192),
+        Sized("60M", 640, 10, 8192),
+        Sized("160M", 768, 12, 50280),  # Pythia-160m's
+        Sized("410M", 1024, 24, 50280),  # Pythia-410m's
     )
 }
 
@@ -43,11 +45,23 @@ def model_folder(sized: Sized, weights: Weights, tokenizer: Path) -> Path:
     """
     folder = Store().root / "shapes" / f"{sized.name}-{weights}"
     if not folder.is_dir():
-        from training.model import new_model  # loads torch
+        import torch
+        from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-        profile = replace(PROFILES["cpu"], vocab_size=sized.vocabulary, context=_CONTEXT)
+        torch.manual_seed(0)
+        config = GPTNeoXConfig(
+            vocab_size=sized.vocabulary,
+            hidden_size=sized.hidden,
+            num_hidden_layers=sized.layers,
+            num_attention_heads=sized.hidden // _HEAD_SIZE,
+            intermediate_size=4 * sized.hidden,
+            max_position_embeddings=_CONTEXT,
+            rotary_pct=0.25,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
         with tempfile.TemporaryDirectory() as made:
-            new_model(sized.shape, profile).save_pretrained(made)
+            GPTNeoXForCausalLM(config).save_pretrained(made)
             shutil.copyfile(tokenizer, Path(made) / "tokenizer.json")
             export(Path(made), folder, weights)
     return folder
