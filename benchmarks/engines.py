@@ -1,15 +1,19 @@
-"""Every engine that runs such a pair, behind one function: a prompt in, N tokens out, greedily.
+"""Every engine that runs such a pair, as one function: from a prompt to N tokens, greedily.
 
-A peer is imported when its engine is made; GenAI comes from `benchmarks/requirements.txt`.
+An engine is imported when it is created; GenAI and llama.cpp come from
+`benchmarks/requirements.txt`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
+from urllib.request import Request, urlopen
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.drafters.lookup import LOOKUP
@@ -21,19 +25,31 @@ from pipeline.runtime.pair import measure_costs
 from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
+_NGRAM = 4  # tokens that must stand before for prompt lookup to copy what followed; GenAI: at most
+_CONTEXT = 2048  # tokens, more than any prompt here and its answer
+TARGET_GGUF, DRAFT_GGUF = "target.gguf", "draft.gguf"
 OURS, OURS_FASTEST = "this project", "this project, fastest"
 OURS_SPECULATIVE = "this project, speculative"
 
-OnTokens = Callable[[int], None]  # told how many tokens there are
+OnTokens = Callable[[int], None]  # receives how many tokens there are
 Answer = Callable[[list[int], int, OnTokens], list[int]]  # prompt, N, ... -> N new tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """One pair, as IRs."""
+    """One pair.
+
+    Attributes:
+        target, draft: as IRs.
+        full_draft: the draft as an IR with the target's whole vocabulary, all that other engines
+            take; None if `draft` is one.
+        gguf: folder with both as GGUF files, llama.cpp's; None if there are none.
+    """
 
     target: Path
     draft: Path
+    full_draft: Path | None = None
+    gguf: Path | None = None
 
 
 def ours(
@@ -85,11 +101,13 @@ def genai(models: Models, draft: bool = False, prompt_lookup: bool = False) -> A
     config = openvino_genai.GenerationConfig()
     config.ignore_eos, config.do_sample = True, False
     if draft:
-        options["draft_model"] = openvino_genai.draft_model(_with_tokenizer(models.draft), "CPU")
+        options["draft_model"] = openvino_genai.draft_model(
+            _with_tokenizer(models.full_draft or models.draft), "CPU"
+        )
         config.num_assistant_tokens = DRAFT_LENGTH
     if prompt_lookup:
         options["prompt_lookup"] = True
-        config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, 4
+        config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, _NGRAM
     pipe = openvino_genai.LLMPipeline(_with_tokenizer(models.target), "CPU", **options)
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
@@ -114,7 +132,7 @@ def genai(models: Models, draft: bool = False, prompt_lookup: bool = False) -> A
 
 
 def _with_tokenizer(folder: Path) -> str:
-    """The IR beside a tokenizer as GenAI wants one: an IR too, of the same tokenizer."""
+    """A folder with the IR and its tokenizer as GenAI reads one, as an IR too."""
     import tempfile
 
     import openvino as ov
@@ -148,14 +166,14 @@ def transformers(models: Models, kind: str) -> Answer:
         load = OVModelForCausalLM.from_pretrained
     target, assisted = load(models.target), {}
     if kind.endswith("assisted"):
-        assisted["assistant_model"] = load(models.draft)
+        assisted["assistant_model"] = load(models.full_draft or models.draft)
         settings = assisted["assistant_model"].generation_config
         settings.num_assistant_tokens = DRAFT_LENGTH
         settings.num_assistant_tokens_schedule = "constant"
         settings.assistant_confidence_threshold = 0
 
     class Counter(BaseStreamer):  # type: ignore[misc]
-        """Told of the prompt first, then of new tokens."""
+        """Receives the prompt first, then new tokens."""
 
         def __init__(self, on_tokens: OnTokens) -> None:
             self._count, self._on_tokens = -1, on_tokens
@@ -187,10 +205,51 @@ def transformers(models: Models, kind: str) -> Answer:
     return answer
 
 
+def llama_cpp(models: Models, draft: bool = False, prompt_lookup: bool = False) -> Answer:
+    """llama.cpp's server in this process; over HTTP, as its API without HTTP returns no ids."""
+    import xllamacpp
+
+    if models.gguf is None:
+        raise ValueError("only models of the Llama architecture are written as GGUF files")
+    params = xllamacpp.CommonParams()
+    params.model.path = str(models.gguf / TARGET_GGUF)
+    params.n_ctx, params.n_parallel = _CONTEXT, 1
+    params.cache_ram_mib = 0  # copies of earlier prompts' caches would only cost time here
+    speculative, kinds = params.speculative, xllamacpp.common_speculative_type
+    threads = [params.cpuparams, params.cpuparams_batch]
+    if draft:
+        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        speculative.draft.mparams.path = str(models.gguf / DRAFT_GGUF)
+        speculative.draft.n_max = DRAFT_LENGTH
+        threads += [speculative.draft.cpuparams, speculative.draft.cpuparams_batch]
+    if prompt_lookup:
+        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        speculative.ngram_simple.size_n, speculative.ngram_simple.size_m = _NGRAM, DRAFT_LENGTH
+    for pool in threads:
+        pool.n_threads = len(os.sched_getaffinity(0))
+    server = xllamacpp.Server(params)
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        asked = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1}
+        asked |= {"ignore_eos": True, "return_tokens": True, "stream": True}
+        body, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
+        made: list[int] = []
+        with urlopen(Request(f"{server.listening_address}/completion", body, kind)) as replies:
+            for line in replies:
+                name, _, event = line.partition(b": ")
+                if name == b"data" and (tokens := json.loads(event)["tokens"]):
+                    made += tokens
+                    on_tokens(len(made))
+        return made
+
+    return answer
+
+
 def notebook(models: Models) -> Answer:
     from benchmarks.notebook import StatefulModel, speculate
 
-    target, draft = StatefulModel(models.target), StatefulModel(models.draft)
+    target = StatefulModel(models.target)
+    draft = StatefulModel(models.full_draft or models.draft)
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         return speculate(target, draft, prompt, count, DRAFT_LENGTH, on_tokens)
@@ -209,6 +268,9 @@ ENGINES: dict[str, Callable[[Models], Answer]] = {
     "OpenVINO GenAI": genai,
     "OpenVINO GenAI, speculative": partial(genai, draft=True),
     "OpenVINO GenAI, prompt lookup": partial(genai, prompt_lookup=True),
+    "llama.cpp": llama_cpp,
+    "llama.cpp, speculative": partial(llama_cpp, draft=True),
+    "llama.cpp, prompt lookup": partial(llama_cpp, prompt_lookup=True),
     "optimum-intel": partial(transformers, kind="optimum"),
     "optimum-intel, assisted": partial(transformers, kind="optimum, assisted"),
     "transformers": partial(transformers, kind="torch"),

@@ -1,11 +1,11 @@
-"""The same models, prompts and token counts through every engine that runs them.
+"""The same models, prompts and token counts in every engine that runs them.
 
-    pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benchmarks.peers
+    pip install -r requirements-dev.txt -r benchmarks/requirements.txt && python -m benchmarks.peers
 
-Each engine is a process of its own, loaded once and warmed; the prompts go to one after the other,
-in an order that turns with each repeat. All are greedy and none may stop before N tokens. Where an
-engine fails, the table says how. Beside the embedded pair, larger shapes with random weights are
-run autoregressively.
+Each engine is a process of its own, loaded once and warmed up; each prompt goes to one engine after
+the other, in an order that rotates. All decode greedily, and none stops before N tokens. If an
+engine fails, its error stands below the table. Beside the embedded pair, larger shapes with random
+weights are run autoregressively, without llama.cpp.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -36,6 +39,7 @@ from benchmarks.engines import (
     Answer,
     Models,
 )
+from benchmarks.peer_models import for_peers
 from benchmarks.prompts import KINDS
 from benchmarks.report import Spread, save, table
 from benchmarks.shapes import SHAPES, model_folder
@@ -49,19 +53,19 @@ _MANY = 100  # tokens; an answer of more is asked for once of each kind
 def work(name: str, models: Models) -> None:
     """Answers prompts, a JSON line each, until there are no more."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # engines print what they like: not among the replies
+    os.dup2(2, 1)  # what engines print is not a reply
     try:
         answer = ENGINES[name](models)
         replies.write(json.dumps({"ready": True}) + "\n")
         for line in sys.stdin:
             replies.write(json.dumps(timed(answer, **json.loads(line))) + "\n")
-    except Exception as error:  # whatever a peer does is a result
+    except Exception as error:  # a failure is a result
         line = (str(error).strip() or "no message").splitlines()[0]
         replies.write(json.dumps({"failed": f"{type(error).__name__}: {line}"[:200]}) + "\n")
 
 
 def timed(answer: Answer, prompt: list[int], count: int) -> dict[str, Any]:
-    """The answer, when its tokens came, and the most memory so far."""
+    """The answer, the times of its tokens in seconds, and the peak memory so far."""
     times: list[tuple[int, float]] = []
     start = perf_counter()
     tokens = answer(prompt, count, lambda made: times.append((made, perf_counter() - start)))
@@ -72,7 +76,7 @@ def timed(answer: Answer, prompt: list[int], count: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Engine:
-    """A worker, and what it has said."""
+    """The process of an engine, and its answers."""
 
     name: str
     process: subprocess.Popen[str]
@@ -82,7 +86,7 @@ class Engine:
     @classmethod
     def start(cls, name: str, models: Models) -> Engine:
         command = [sys.executable, "-m", "benchmarks.peers", "--engine", name]
-        command += ["--folders", str(models.target), str(models.draft)]
+        command += ["--models", json.dumps(asdict(models), default=str)]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -95,7 +99,7 @@ class Engine:
         return engine
 
     def ask(self, prompt: list[int], count: int) -> dict[str, Any]:
-        """What came back; empty if it failed, now or earlier."""
+        """The reply; empty if the engine failed, now or earlier."""
         if self.failed:
             return {}
         assert self.process.stdin is not None
@@ -128,7 +132,7 @@ def compare(
     }
     engines = [Engine.start(name, models) for name in names]
     for engine in engines:
-        engine.ask(encode("Once upon a time"), 40)  # to warm it, with none of the prompts
+        engine.ask(encode("Once upon a time"), 40)  # warms up, with none of the prompts
     turns = [
         (kind, number, count)
         for count in counts
@@ -146,7 +150,9 @@ def compare(
 
 
 def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
-    """Ratios are of the same prompt and N, medians of their repeats; then the median of those."""
+    """A row for each engine. A ratio compares the medians of the repeats for one prompt and N; the
+    row has the median of these ratios.
+    """
     times = {engine.name: by_prompt(engine) for engine in engines}
     text = {key(s): s["tokens"] for e in engines if e.name == OURS for s in e.samples}
     rows: list[dict[str, Any]] = []
@@ -162,7 +168,7 @@ def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
         for name in (OURS_FASTEST, OURS_SPECULATIVE):
             ratios = [mine[k] / times[name][k] for k in mine.keys() & times.get(name, {}).keys()]
             row[f"over {name}"] = statistics.median(ratios) if ratios else None
-        first: dict[tuple[str, int], float] = {}  # of each prompt: later, some remember it
+        first: dict[tuple[str, int], float] = {}  # later, some engines have it cached
         for sample in samples:
             if sample["times"]:
                 first.setdefault((sample["kind"], sample["prompt"]), 1e3 * sample["times"][0][1])
@@ -180,7 +186,7 @@ def key(sample: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def by_prompt(engine: Engine) -> dict[tuple[str, int, int], float]:
-    """Milliseconds of a token: after the first report, or of all where nothing was reported."""
+    """Milliseconds per token after the first report, or of all tokens if none was reported."""
     grouped: dict[tuple[str, int, int], list[float]] = {}
     for sample in engine.samples:
         made, first = sample["times"][0] if sample["times"] else (0, 0.0)
@@ -190,7 +196,7 @@ def by_prompt(engine: Engine) -> dict[tuple[str, int, int], float]:
 
 
 def drafting(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """From what each report added, where every report is a round of `DRAFT_LENGTH` drafts."""
+    """Acceptance, where each report is of a round with `DRAFT_LENGTH` drafted tokens."""
     rounds = [
         later - earlier
         for sample in samples
@@ -201,6 +207,29 @@ def drafting(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {"acceptance": accepted / tested, "block_efficiency": sum(rounds) / len(rounds)}
 
 
+def prepared(models: Models, folder: Path) -> Models:
+    """`for_peers`, in a process of its own: a process starts with its parent's peak memory."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(for_peers, models, folder).result()
+
+
+def differences(models: Models) -> list[str]:
+    """A line on each model that other engines run in another form than this project."""
+    notes = []
+    if models.full_draft:
+        notes.append(
+            "The draft has a trimmed vocabulary, which no other engine takes. Theirs is the same "
+            "draft with a row for each token of the target: it proposes the same tokens, and a "
+            "step of it reads a longer head."
+        )
+    if models.gguf:
+        notes.append(
+            "llama.cpp runs 4-bit matrices as Q4_1, with the same values, and 8-bit ones as Q8_0, "
+            "the nearest that it has."
+        )
+    return notes
+
+
 def show(subject: str, rows: Sequence[dict[str, Any]]) -> None:
     def cell(row: dict[str, Any], name: str, digits: int = 2) -> str:
         return "–" if row.get(name) is None else f"{row[name]:.{digits}f}"
@@ -209,7 +238,7 @@ def show(subject: str, rows: Sequence[dict[str, Any]]) -> None:
     table(
         (
             "",
-            "ms a token",
+            "ms per token",
             "× ours",
             "× ours, spec.",
             "first ms",
@@ -246,24 +275,30 @@ def main() -> int:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--counts", nargs="+", type=int, default=[40, 100, 256])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)  # be this worker
-    parser.add_argument("--folders", nargs=2, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)  # be its process
+    parser.add_argument("--models", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.engine:
-        work(options.engine, Models(*options.folders))
+        folders = {name: path and Path(path) for name, path in options.models.items()}
+        work(options.engine, Models(**folders))
         return 0
 
-    results = {}
+    results, notes = {}, []
     for subject in options.subjects:
         names, counts = options.engines, options.counts
-        models = Models(EMBEDDED / "target", EMBEDDED / "draft")
-        if subject in SHAPES:
-            names, counts = [name for name in names if name in AUTOREGRESSIVE], counts[:1]
-            folder = model_folder(SHAPES[subject], "int8", models.target / "tokenizer.json")
-            models = Models(folder, folder)
-        results[subject] = compare(models, names, counts, options.repeats)
+        with tempfile.TemporaryDirectory() as made:
+            if subject in SHAPES:
+                names, counts = [name for name in names if name in AUTOREGRESSIVE], counts[:1]
+                tokenizer = EMBEDDED / "target" / "tokenizer.json"
+                folder = model_folder(SHAPES[subject], "int8", tokenizer)
+                models = Models(folder, folder)
+            else:
+                models = prepared(Models(EMBEDDED / "target", EMBEDDED / "draft"), Path(made))
+                notes = differences(models)
+            results[subject] = compare(models, names, counts, options.repeats)
         show(subject, results[subject])
-    save("peers", draft_length=DRAFT_LENGTH, counts=options.counts, results=results)
+    print(*notes, sep="\n")
+    save("peers", draft_length=DRAFT_LENGTH, counts=options.counts, notes=notes, results=results)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from benchmarks.report import RESULTS
+from pipeline.models.pairs import DEFAULT_PAIR
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")  # Okabe and Ito
 _OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
@@ -18,7 +19,7 @@ _OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
 
 def peers(results: dict[str, Any]) -> go.Figure:
     """Milliseconds per token of the embedded pair, by engine; whiskers are quartiles."""
-    rows = [row for row in results["results"]["dolly-mini"] if "failed" not in row]
+    rows = [row for row in results["results"][DEFAULT_PAIR] if "failed" not in row]
     rows.sort(key=lambda row: -row["ms_per_token"]["median"])
     spreads = [row["ms_per_token"] for row in rows]
     figure = go.Figure(

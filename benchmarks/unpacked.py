@@ -1,45 +1,90 @@
-"""Loads the weights of a GPT-NeoX IR into transformers, so that all engines run the same model."""
+"""Reads the weights of an IR, so that engines which read no IR run the same model."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
-import torch
 from numpy.typing import NDArray
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-_LAYER_NORM_SCALE = re.compile(r"__module\.(.+)/aten::layer_norm/Multiply")
+_NORM_SCALE = re.compile(r"__module\.(.+)/aten::(?:layer_norm|mul)/Multiply(?:_1)?")
 _BIAS = re.compile(r"__module\.(.+)/aten::(?:layer_norm|linear)/Add")
 
 
-def unpacked(folder: Path) -> GPTNeoXForCausalLM:
-    """The model in float32: quantised weights are dequantised, the others copied."""
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Quantised weights as NNCF stores them: (levels - zero point) × scale.
+
+    Attributes:
+        levels: float32[rows, groups, group], whole numbers from 0.
+        zero_point, scale: float32[rows, groups, 1].
+        bits: 4 or 8.
+    """
+
+    levels: NDArray[np.float32]
+    zero_point: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    bits: int
+
+    @property
+    def values(self) -> NDArray[np.float32]:
+        """float32[rows, columns]."""
+        values = (self.levels - self.zero_point) * self.scale
+        return values.reshape(len(values), -1)
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Matrix], dict[str, NDArray[np.float32]]]:
+    """The matrices of an INT8 or INT4 IR, and its norms and biases, by their names in torch.
+
+    An IR omits norms of ones and biases of zeros.
+    """
     ir = ov.Core().read_model(folder / "openvino_model.xml")
     constants = [node for node in ir.get_ops() if node.get_type_name() == "Constant"]
     by_name = {node.get_friendly_name(): node for node in constants}
-    weights: dict[str, NDArray[np.float32]] = {}
+    matrices: dict[str, Matrix] = {}
+    vectors: dict[str, NDArray[np.float32]] = {}
     for name, node in by_name.items():
         if name.startswith("self.") and name.endswith(".weight"):
-            parts = (_values(by_name[f"{name}/{part}"]) for part in ("zero_point", "scale"))
-            zero_point, scale = parts
-            weight = (_values(node) - zero_point) * scale
-            weights[name.removeprefix("self.")] = weight.reshape(len(weight), -1)
+            zero_point, scale = (
+                _grouped(by_name[f"{name}/{part}"]) for part in ("zero_point", "scale")
+            )
+            bits = int(node.get_element_type().bitwidth)
+            name = name.removeprefix("self.")
+            matrices[name] = Matrix(_grouped(node), zero_point, scale, bits)
         for reader in node.output(0).get_target_inputs():
             user = reader.get_node().get_friendly_name()
-            if scale_of := _LAYER_NORM_SCALE.fullmatch(user.removesuffix("_1")):
-                weights[f"{scale_of[1]}.weight"] = _values(node).ravel()
+            if (scale_of := _NORM_SCALE.fullmatch(user)) and "norm" in scale_of[1]:
+                vectors[f"{scale_of[1]}.weight"] = _values(node).ravel()
             elif bias_of := _BIAS.fullmatch(user):
-                weights[f"{bias_of[1]}.bias"] = _values(node).ravel()
-    model = GPTNeoXForCausalLM(GPTNeoXConfig.from_pretrained(folder))
+                vectors[f"{bias_of[1]}.bias"] = _values(node).ravel()
+    return matrices, vectors
+
+
+def unpacked(folder: Path) -> Any:
+    """The model in float32: quantised weights are dequantised, the others copied."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    matrices, vectors = read_weights(folder)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    weights = {name: matrix.values for name, matrix in matrices.items()} | vectors
     state = {name: torch.from_numpy(value) for name, value in weights.items()}
-    # An IR omits norms of ones and biases of zeros, with which a new model begins.
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected
-    assert all(name.endswith(".bias") or "norm" in name for name in missing)
+    # A new model begins with what the IR omits; a tied head is the embedding.
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    assert all(name.endswith(".bias") or "norm" in name for name in {*missing} - tied)
     return model.eval()
+
+
+def _grouped(constant: ov.Node) -> NDArray[np.float32]:
+    """[rows, groups, group]; of a matrix without groups, a row is one."""
+    values = _values(constant)
+    return values if values.ndim == 3 else values[:, None]
 
 
 def _values(constant: ov.Node) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
-"""A run: one request being answered, and its trace.
+"""One request being answered: what happens in its lanes, and the trace of it.
 
-Depends on events and traces only; not on models or OpenVINO.
+Knows events and traces; no models and no OpenVINO.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.trace.recorder import LaneRecorder
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An event of a lane. `tokens` are those that a step emitted, with their text."""
+    """What just happened in a lane. `tokens` are those that a step emitted, with their text."""
 
     lane: str
     event: Event

@@ -1,4 +1,4 @@
-"""Atomic writes: a file or folder is either complete or absent."""
+"""Files that are either whole or not there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that is renamed to `path` when the block has succeeded.
+    """A temporary path beside `path` that takes its name only when the block has succeeded.
 
     Raises:
         UserError: the disk is full; `path` is as it was.
@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Like `replacing`, for a folder."""
+    """As `replacing`, of a folder."""
     with replacing(path) as temporary:
         temporary.mkdir()
         yield temporary

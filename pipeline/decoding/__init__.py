@@ -1,4 +1,4 @@
 """Decoding over token ids: sampling, verification, drafters, lanes and the race.
 
-Depends on NumPy and token ids only: no text, no files, no OpenVINO.
+Knows numpy and token ids; no text, no files, no OpenVINO.
 """

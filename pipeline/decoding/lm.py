@@ -1,4 +1,4 @@
-"""The interface of a language model for decoding."""
+"""What decoding needs of a language model; not how a model computes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Output(NamedTuple):
 
 
 class CausalLM(Protocol):
-    """One sequence of a model, with its own KV cache.
+    """One sequence of one model, with a KV cache of its own.
 
     Attributes:
         vocab_size: of its logits.

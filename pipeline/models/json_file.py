@@ -1,4 +1,4 @@
-"""Reads the JSON files of a model's folder."""
+"""What a model's folder tells in JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipeline.errors import UserError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty if the file does not exist.
+    """The object that a file holds; an empty one if there is no file.
 
     Raises:
-        UserError: the file cannot be read, or contains no object.
+        UserError: it cannot be read, or holds something else.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

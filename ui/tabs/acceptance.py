@@ -1,4 +1,4 @@
-"""Acceptance rates of drafted tokens, and the predicted speedup."""
+"""How often drafted tokens are accepted, and the speedup that follows."""
 
 from __future__ import annotations
 

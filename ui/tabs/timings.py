@@ -1,4 +1,4 @@
-"""The time of a run, by part and by token."""
+"""Where the time of a run goes: by part, and token by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KV cache policies: one module per policy, and their registry.
+"""How the keys and values of a sequence are kept: one file a policy, and their registry.
 
-Importing it does not load OpenVINO, so that the page and the command line can list the policies.
+Importing it loads no OpenVINO, so that the page and the command line can read what there is.
 """

@@ -1,4 +1,4 @@
-"""No cache: every forward pass processes the whole text. A baseline for comparison."""
+"""No cache: the whole text in every forward pass. The baseline of the ablation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Uncached:
-    """Stores the tokens, but no keys and values."""
+    """Remembers the tokens, and nothing that was computed from them."""
 
     nbytes = 0
 
