@@ -5,6 +5,6 @@ Importing this package loads neither OpenVINO, torch nor Gradio; each module imp
 
 import sys
 
-# OpenVINO tells its makers of every import, if it finds this package, and does so from a fork of
-# the process: nothing here is to call home, and a fork holds the page's port.
+# With this package installed, OpenVINO reports every import to its makers, from a fork of the
+# process. Nothing here may call home, and the fork would keep the page's port open.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

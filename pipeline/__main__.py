@@ -44,7 +44,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 2 for what the user can mend."""
+    """Runs the command; returns its exit status: 2 for an error that the user can fix."""
     try:
         options = _parser().parse_args(arguments)
         if options.list_pairs:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         choice = chosen(options)
         show(choice.obtain())
-        if sys.stderr.isatty():  # a log has no use for it
+        if sys.stderr.isatty():  # progress, which a log does not need
             show([Progress("compiling")])
         dolly = Dolly(choice.pair, store=choice.store, device=choice.device)
         if note := dolly.models_for(request).note:
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Dolly answers an instruction autoregressively and speculatively.",
     )
     parser.add_argument("instruction", nargs="?", default="", help="what Dolly should do")
-    parser.add_argument("--list-pairs", action="store_true", help="list the pairs, and end")
+    parser.add_argument("--list-pairs", action="store_true", help="list the pairs and exit")
     parser.add_argument("--context", default="", help="a passage to do it with")
     parser.add_argument(
         "--mode", choices=get_args(Mode), default="race", help="sequential: one after the other"
@@ -129,7 +129,7 @@ def _list_pairs(store: Store) -> None:
 
 
 def _number_or_word(text: str) -> int | str:
-    """The request says what is wrong with a word."""
+    """An int, or else the text, which `Request` validates."""
     try:
         return int(text)
     except ValueError:
@@ -139,7 +139,7 @@ def _number_or_word(text: str) -> int | str:
 def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     """Runs the request, prints each lane and the verdict, and returns the trace.
 
-    A terminal has one place to write: the lane shown live is the speculative one, if it runs.
+    A terminal can stream one lane only: the speculative one, if it runs.
     """
     run = dolly.start(request, mode)
     colour = sys.stdout.isatty()
@@ -175,7 +175,7 @@ def _figures(name: str, lane: Lane) -> str:
         parts.append(f"{lane.tokens_per_second:.1f} tok/s")
     if lane.acceptance_rate is not None and lane.block_efficiency is not None:
         parts.append(f"{lane.acceptance_rate:.0%} accepted ({lane.accepted} of {lane.tested})")
-        parts.append(f"{lane.block_efficiency:.2f} tokens a target run")
+        parts.append(f"{lane.block_efficiency:.2f} tokens per target pass")
     if name == SPECULATIVE and lane.undrafted > 1:
         parts.append(f"nothing drafted in {lane.undrafted} of {len(lane.steps)} rounds")
     return ", ".join(parts)
@@ -187,7 +187,7 @@ def _paint(token: Token, colour: bool) -> str:
 
 
 def _safe(text: str) -> str:
-    """Model text without control characters, which a terminal would obey."""
+    """Model text without control characters, which a terminal would interpret."""
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Gets a model ready without the page: `python -m pipeline.convert databricks/dolly-v2-3b`."""
+"""Fetches or converts a model: `python -m pipeline.convert databricks/dolly-v2-3b`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.progress import Progress
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 2 for what the user can mend."""
+    """Runs the command; returns its exit status: 2 for an error that the user can fix."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.convert",
         description="Fetches a model, or converts it, and prints the folder of its OpenVINO IR.",
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show(progress: Iterable[Progress]) -> None:
-    """A line for each stage, rewritten as it goes on where the terminal can do that."""
+    """Prints a line for each stage, which a terminal updates in place."""
     stage = ""
     for step in progress:
         again = sys.stderr.isatty() and step.stage == stage

@@ -1,6 +1,6 @@
-"""A loaded pair that answers requests: instruction in, race and trace out.
+"""A loaded pair that answers requests: from an instruction to a run and its trace.
 
-This is where the parts meet: prompt, tokenizer, models, decoders, race, trace.
+It joins the packages: prompt, tokenizer, models, decoders, race and trace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.recorder import LaneRecorder
 
-_CANDIDATES = 5  # of each model at each place, in a trace
+_CANDIDATES = 5  # most likely tokens of each model that a trace records per position
 
 
 # A cache policy, the precision of its caches, and the layers whose hidden states are returned.
@@ -80,7 +80,7 @@ class Dolly:
         self._lossless, self._threads, self._device = lossless, threads, device
         self._loading = threading.Lock()
         self._compiled: dict[_Compilation, CompiledPair] = {}
-        models = self.models()  # described here: others may take their place
+        models = self.models()  # described now: they may be unloaded later
         self.context_length = min(models.target.context_length, models.draft.context_length)
         self.about = self.describe(models)
 
@@ -90,10 +90,10 @@ class Dolly:
         kv_precision: KVPrecision | None = None,
         hidden_layers: tuple[int, ...] = (),
     ) -> CompiledPair:
-        """Target and draft for one cache policy, compiled and warmed up when first asked for. The
-        target returns the hidden states of `hidden_layers`.
+        """Target and draft for one cache policy, compiled and warmed up on first use. The target
+        returns the hidden states of `hidden_layers`.
 
-        Where a model or the device cannot have this policy, both get the fallback, with a note.
+        If a model or the device does not support the policy, both use the fallback, with a note.
         """
         wanted = kv_cache, kv_precision, hidden_layers
         with self._loading:
@@ -109,7 +109,7 @@ class Dolly:
             return self._compiled[wanted]
 
     def models_for(self, request: Request) -> CompiledPair:
-        """`models`, as a request and its drafter need them."""
+        """The `models` for a request and its drafter."""
         hidden_layers = find_drafter(request.drafter).hidden_layers
         return self.models(request.kv_cache, request.kv_precision, hidden_layers)
 
@@ -153,7 +153,7 @@ class Dolly:
             raise UserError("draft vocabulary", f"token id {last}", remedy)
 
     def _crowded(self) -> bool:
-        """Whether models for one more policy might not fit into memory."""
+        """Whether models for another policy might not fit into memory."""
         return (len(self._compiled) + 1) * self._needed > memory_bytes() // 3
 
     def describe(self, models: CompiledPair) -> dict[str, Any]:
@@ -190,11 +190,11 @@ class Dolly:
         if mode not in get_args(Mode):
             raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
         prompt = self.tokenizer.ask(request.instruction, request.context)
-        room = self.context_length - len(prompt)
-        if room < 1:
+        available = self.context_length - len(prompt)
+        if available < 1:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
             raise UserError("prompt tokens", len(prompt), remedy)
-        budget = min(request.max_new_tokens, room)
+        budget = min(request.max_new_tokens, available)
         sampling, drafter, draft_length = request.sampling, request.drafter, request.draft_length
         lanes = self.lanes(request).of(mode, prompt, sampling, budget, drafter, draft_length)
         recorders = {name: self._recorder() for name in lanes}

@@ -1,4 +1,4 @@
-"""What a run ran on: the machine and the versions, as a trace records them."""
+"""The environment of a run: machine and versions, as a trace records them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def environment() -> dict[str, Any]:
 
 
 def memory_bytes() -> int:
-    """What this machine has, or this container may use of it."""
-    if not hasattr(os, "sysconf"):  # Windows: nothing is known, so nothing is refused
+    """Memory of this machine, or the limit of this container."""
+    if not hasattr(os, "sysconf"):  # Windows: unknown, so no model is refused
         return sys.maxsize
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
@@ -43,7 +43,7 @@ def _version(package: str) -> str | None:
 
 
 def _cpu() -> str:
-    """The processor's own name; only Linux keeps it where Python does not look."""
+    """The processor's name. On Linux, Python does not read it from /proc/cpuinfo."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         for line in cpuinfo.read_text().splitlines():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-_SHOWN = 60  # characters of a value worth showing
+_SHOWN = 60  # characters of a value that are shown
 
 
 class UserError(Exception):
-    """Something a user can cause and mend.
+    """An error that a user can cause and fix.
 
     Args:
-        field: what was wrong, in the user's words ("draft length").
-        value: what was given; shown as a short, single-line, printable repr.
+        field: the invalid input, in the user's words ("draft length").
+        value: its value; shown as a short, single-line, printable text.
         remedy: what to do about it, a sentence without its full stop.
     """
 
@@ -23,7 +23,7 @@ class UserError(Exception):
 
 
 def _short(value: object) -> str:
-    """A printable single line; `ascii` keeps NULs and lone surrogates harmless."""
+    """A printable single line; `ascii` escapes NULs and lone surrogates."""
     text = str(value)
     shown = text if text.isprintable() else ascii(text)[1:-1]
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

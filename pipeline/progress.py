@@ -1,4 +1,4 @@
-"""How far something long has come."""
+"""Progress of long-running work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` of a stage; a total of 0 is not known. `unit` is "B" for bytes."""
+    """`done` of `total` in a stage; a total of 0 means unknown. `unit` is "B" for bytes."""
 
     stage: str
     done: int = 0
@@ -25,7 +25,7 @@ class Progress:
 
 
 def in_bytes(count: float) -> str:
-    """With a unit that suits it: 5.6 GB."""
+    """The count with a suitable unit, as in "5.6 GB"."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             break

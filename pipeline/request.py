@@ -1,4 +1,4 @@
-"""What a user asks for, validated where it is made."""
+"""A user's request, validated when it is constructed."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Request:
     Args:
         instruction: what Dolly should do.
         context: a passage to do it with, or empty.
-        max_new_tokens: N, the most new tokens a lane may make, the end key included.
+        max_new_tokens: N, the limit of new tokens in a lane, the end key included.
         temperature: 0 is greedy.
         top_p: nucleus, in (0, 1]; 1 keeps everything.
         top_k: keep the k likeliest tokens; 0 keeps everything.
         seed: of each lane's own generator.
-        draft_length: K, tokens drafted a round; "auto" chooses in each round what pays.
+        draft_length: K, tokens drafted per round; "auto" selects the fastest in each round.
         kv_cache: the name of a cache policy.
-        drafter: the name of what proposes the tokens.
-        kv_precision: of the keys and values; None takes what keeps speculation lossless.
+        drafter: the name of a drafter.
+        kv_precision: of the keys and values; None selects one that keeps speculation lossless.
 
     Raises:
         UserError: a value is outside its range.

@@ -1,6 +1,6 @@
-"""One request being answered: what happens in its lanes, and the trace of it.
+"""A run: one request being answered, and its trace.
 
-Knows events and traces; no models and no OpenVINO.
+Depends on events and traces only; not on models or OpenVINO.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.trace.recorder import LaneRecorder
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What just happened in a lane. `tokens` are those that a step emitted, with their text."""
+    """An event of a lane. `tokens` are those that a step emitted, with their text."""
 
     lane: str
     event: Event

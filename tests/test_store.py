@@ -282,7 +282,7 @@ def test_without_a_network_it_is_one_line(tmp_path):
 def test_a_disk_without_room_is_one_line_before_anything_is_fetched(store, hub, monkeypatch, ready):
     hub.repositories["me/mine"] = contents(ready)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
-    with pytest.raises(UserError, match="make room"):
+    with pytest.raises(UserError, match="free space"):
         obtain(store, Model("me/mine"))
     assert not any("resolve" in path for path in hub.asked)
     assert nothing_left(store)

@@ -55,7 +55,12 @@ class Record:
 
 def held_out(data: Path) -> list[Record]:
     """Dolly's 501 records for evaluation only, in the order of the file."""
-    return [_record(row) for row in _rows(data, _DOLLY) if _is_held_out(row)]
+    return list(held_out_by_id(data).values())
+
+
+def held_out_by_id(data: Path) -> dict[int, Record]:
+    """As `held_out`, by Dolly's own ids."""
+    return {int(row["id"]): _record(row) for row in _rows(data, _DOLLY) if _is_held_out(row)}
 
 
 def dolly(data: Path) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes: a file or folder is either complete or absent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its name only when the block has succeeded.
+    """A temporary path that is renamed to `path` when the block has succeeded.
 
     Raises:
         UserError: the disk is full; `path` is as it was.
@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """As `replacing`, of a folder."""
+    """Like `replacing`, for a folder."""
     with replacing(path) as temporary:
         temporary.mkdir()
         yield temporary

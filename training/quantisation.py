@@ -1,8 +1,8 @@
-"""Quantisation-aware training: INT4 weights in the forward pass, float32 masters behind them.
+"""Quantisation-aware training: INT4 weights in the forward pass, float32 master weights.
 
-The optimiser updates float32 masters; before every step the model's matrices are overwritten with
-what NNCF's INT4 makes of those, so the loss is the shipped model's, and the gradient passes
-straight through the rounding (Bengio et al. 2013, arXiv 1308.3432). The rounding is NNCF's own:
+The optimiser updates the float32 master weights. Before every step the model's matrices are
+overwritten with their INT4 values, so the loss is that of the shipped model; gradients pass
+straight through the rounding (Bengio et al. 2013, arXiv 1308.3432). The rounding is NNCF's:
 asymmetric, from the smallest to the largest weight of a group, zero included.
 """
 
@@ -16,7 +16,7 @@ _TINY = 1.2e-7  # float32's epsilon: NNCF's smallest scale
 
 @torch.no_grad()
 def int4(weights: torch.Tensor, group: int) -> torch.Tensor:
-    """`weights` after INT4 and back: float32 of the same shape; the last axis is cut in groups."""
+    """`weights` rounded to INT4, as float32 of the same shape; groups are along the last axis."""
     groups = weights.reshape(-1, group)
     low = groups.amin(1, keepdim=True).clamp_(max=0)
     scale = ((groups.amax(1, keepdim=True).clamp_(min=0) - low) / _LEVELS).clamp_(min=_TINY)
@@ -26,7 +26,7 @@ def int4(weights: torch.Tensor, group: int) -> torch.Tensor:
 
 
 class Int4Training:
-    """Float masters for the matrices of a model's layers; everything else is trained as it is.
+    """Float32 master weights of a model's layer matrices; other weights are trained directly.
 
     Args:
         model: its layers' matrices are quantised; embeddings and norms are not.
@@ -45,21 +45,21 @@ class Int4Training:
         self.parameters = [self._masters.get(name, p) for name, p in model.named_parameters()]
 
     def quantise(self) -> None:
-        """Before a forward pass: the model's matrices are those that would be shipped."""
+        """Before a forward pass: sets the model's matrices to the INT4 values."""
         for parameter, master in self._quantised:
             parameter.data.copy_(int4(master.data, self._group))
 
     def pass_gradients(self) -> None:
-        """After a backward pass: the masters get the gradients."""
+        """After a backward pass: moves the gradients to the master weights."""
         for parameter, master in self._quantised:
             master.grad, parameter.grad = parameter.grad, None
 
     def restore(self) -> None:
-        """At the end: the model's matrices are the masters."""
+        """At the end: sets the model's matrices to the master weights."""
         for parameter, master in self._quantised:
             parameter.data.copy_(master.data)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The model's, with the masters in place of what they were quantised to."""
+        """The model's state dict, with the master weights in place of the quantised ones."""
         masters = {name: master.detach() for name, master in self._masters.items()}
         return self._model.state_dict() | masters

@@ -23,7 +23,7 @@ Logits = Callable[[Any, packing.Batch], tuple[torch.Tensor, torch.Tensor]]  # wh
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Answers and, for every token of every answer, the target's `top` likeliest tokens there.
+    """Answers and, for each of their tokens, the target's `top` most likely tokens.
 
     Attributes:
         examples: their targets are rows of `tokens` and `probs`.
@@ -64,7 +64,7 @@ def make_table(
 
 
 def save_table(table: Table, work: Path, configuration: str) -> None:
-    """Writes it to the work folder, with all that shaped it."""
+    """Writes the table to the work folder, with its configuration."""
     state = {
         "configuration": configuration,
         "examples": [(example.tokens, example.targets) for example in table.examples],
@@ -76,10 +76,10 @@ def save_table(table: Table, work: Path, configuration: str) -> None:
 
 
 def load_table(work: Path, configuration: str, stage: str) -> Table:
-    """Reads it again.
+    """Reads the table from the work folder.
 
     Raises:
-        UserError: it is not there, or was shaped otherwise; `stage` is the module that makes it.
+        UserError: it is missing, or has another configuration; `stage` is the module to run.
     """
     path = work / TABLE
     if not path.exists():

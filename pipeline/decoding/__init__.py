@@ -1,4 +1,4 @@
 """Decoding over token ids: sampling, verification, drafters, lanes and the race.
 
-Knows numpy and token ids; no text, no files, no OpenVINO.
+Depends on NumPy and token ids only: no text, no files, no OpenVINO.
 """

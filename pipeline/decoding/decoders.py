@@ -1,8 +1,8 @@
 """The two decoders: generators of events over token ids.
 
-Both feed a model the tokens that it has not read, `sequence[len(model):]`, and end each round by
-rolling its cache back to `len(sequence) - 1` tokens at most. So the newest token is always still to
-be read, and a draft model that is one token behind after a full acceptance is no special case.
+Both feed a model the tokens that are not in its cache, `sequence[len(model):]`, and end each round
+by rolling the cache back to at most `len(sequence) - 1` tokens. So the newest token is never
+cached, and a draft model that is one token behind after a full acceptance needs no special case.
 
 Times are measured around the work and never across a `yield`.
 """
@@ -44,7 +44,7 @@ class Autoregressive:
     """One forward pass of the target for each token.
 
     Args:
-        target: the model; its cache may hold what the prompt begins with.
+        target: the model; its cache may already hold a prefix of the prompt.
         end_ids: tokens that end the text; they are emitted and counted.
         candidates: how many of the likeliest tokens a step names at each position; found off the
             clock.
@@ -102,9 +102,9 @@ class Speculative:
     Speculative sampling as in Chen et al. 2023 (arXiv 2302.01318, algorithm 2).
 
     Args:
-        target: the model whose text this is; its cache may hold what the prompt begins with.
-        drafter: proposes; its cache likewise.
-        draft_length: makes what decides, in one generation, how much is drafted in a round.
+        target: the model that is decoded; its cache may already hold a prefix of the prompt.
+        drafter: proposes tokens; its cache likewise.
+        draft_length: returns a new policy that sets the draft length in one generation.
         end_ids: tokens that end the text; they are emitted and counted.
         candidates: how many of the likeliest tokens a step names at each position; found off the
             clock.
@@ -125,7 +125,7 @@ class Speculative:
     def generate(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
     ) -> Iterator[Event]:
-        """As `Autoregressive.generate`: greedy, the same tokens; else, the same distribution."""
+        """Like `Autoregressive.generate`: the same tokens if greedy, else the same distribution."""
         target, drafter, sequence = self._target, self._drafter, list(prompt)
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
         try:
@@ -163,7 +163,7 @@ class Speculative:
                 sequence += tokens
                 left -= len(tokens)
 
-                # Roll both caches back to what stands.
+                # Roll both caches back to the emitted tokens.
                 dropped = [_roll_back(cached, len(sequence) - 1) for cached in (target, drafter)]
                 end = perf_counter()
 
@@ -195,7 +195,7 @@ class Speculative:
 def _verdict(
     logits: Logits, draft: Draft, params: SamplingParams, rng: np.random.Generator
 ) -> Verdict:
-    """Verifies a draft by the logits after each of its tokens and before the first."""
+    """Verifies a draft with the logits before its first token and after each of its tokens."""
     if not draft.tokens:  # greedy needs no distribution here
         return Verdict(token=sample_token(logits, params, rng), origin=Origin.TARGET)
     return verify(probabilities(logits, params), draft.probs, draft.tokens, rng)
@@ -204,7 +204,7 @@ def _verdict(
 def _emitted(
     draft: Draft, verdict: Verdict, end_ids: frozenset[int]
 ) -> tuple[tuple[int, ...], tuple[Origin, ...]]:
-    """The tokens of a round, up to and with the first that ends the text."""
+    """The tokens that a round emits, up to and including the first end token."""
     tokens = (*draft.tokens[: verdict.accepted], verdict.token)
     origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
     for count, token in enumerate(tokens, start=1):

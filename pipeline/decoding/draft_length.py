@@ -1,10 +1,10 @@
-"""How many tokens to draft in a round: a fixed number, or as many as pay.
+"""The draft length of each round: a fixed number, or the fastest by measured costs.
 
-Knows counts, seconds and confidences; no tokens, no models. Plain floats, since it is asked in
-every round.
+Works on counts, seconds and confidences; not on tokens or models. It uses plain floats, since it
+runs in every round.
 
-It also decides what the verifying forward pass is padded to. A pass of another number of tokens
-than the one before costs extra (`Costs.switch`), and a few tokens of padding cost little.
+It also sets the padding of the verifying forward pass. A pass of another number of tokens than the
+one before costs extra (`Costs.switch`), and a few tokens of padding cost little.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pipeline.decoding.economics import AcceptanceStats, best_length, expected_t
 from pipeline.decoding.events import Step
 
 _MAX_IDLE_ROUNDS = 4  # without a draft, before passes are no longer padded for one
-_MIN_GAIN = 1.03  # times as fast as autoregression: drafting for less is not worth the risk
-_SWITCH_HORIZON = 40  # tokens within which another padding must earn what it costs
+_MIN_GAIN = 1.03  # expected speedup below which nothing is drafted, since estimates are uncertain
+_SWITCH_HORIZON = 40  # tokens within which another padding must recover the cost of the switch
 
 
 class DraftLength(Protocol):
-    """Decides, round by round of one generation, how much is drafted.
+    """Sets the draft length in each round of one generation.
 
-    How many sampled tokens are verified is settled by `max_tokens` and `should_continue`, before
-    each is sampled: `pad_to` may cut a deterministic draft, and a sampled one never (see
-    `Draft.first`).
+    The length of a sampled draft depends only on `max_tokens` and `should_continue`, which are
+    called before each token is sampled. `pad_to` may cut a deterministic draft, but never a sampled
+    one (see `Draft.first`).
     """
 
     def max_tokens(self, budget: int) -> int:
-        """Tokens to draft in the round that begins, at most `budget`; 0 if drafting does not
-        pay.
+        """Tokens to draft in the next round, at most `budget`; 0 if drafting would not be
+        faster.
         """
         ...
 
@@ -40,29 +40,29 @@ class DraftLength(Protocol):
         ...
 
     def pad_to(self, drafted: int) -> int:
-        """Tokens to pad the verifying forward pass to, 1 more than of the draft. A deterministic
-        draft longer than that is cut.
+        """Tokens to pad the verifying forward pass to, including the one before the draft. A
+        deterministic draft that does not fit is cut.
         """
         ...
 
     def observe(self, step: Step, from_model: bool) -> None:
-        """Learns what became of a round and what it cost.
+        """Updates the estimates with the outcome and the cost of a round.
 
         Args:
             step: the round.
-            from_model: a model drafted. Copies say nothing of what that costs.
+            from_model: whether a model computed the draft; copying has no cost to measure.
         """
         ...
 
 
 class Fixed:
-    """The same number in each round, as in Chen et al. 2023."""
+    """The same draft length in each round, as in Chen et al. 2023."""
 
     should_continue = None
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._idle_rounds = 0  # since something was drafted: a lookup may find nothing for long
+        self._idle_rounds = 0  # consecutive rounds without a draft, as when lookups find nothing
 
     def max_tokens(self, budget: int) -> int:
         return min(self._length, budget)
@@ -76,38 +76,38 @@ class Fixed:
 
 
 class Auto:
-    """As many tokens as pay, by what rounds cost and how often drafts are accepted; none where
-    none pay.
+    """The draft length with the highest expected speed, by measured costs and acceptance rates; 0
+    where drafting is not expected to be faster.
 
-    Costs are counted in steps. A draft of K tokens is expected to yield 1 + a1 + a1 a2 + … tokens
-    for the price of drafting them and of a forward pass. The K with the most tokens for its price
-    is taken, but another padding only if it earns its switch within `_SWITCH_HORIZON` tokens.
-    Within a round, drafting stops where the confidence says that the next token is not worth its
-    price.
+    Costs are counted in steps. A draft of K tokens is expected to emit 1 + a1 + a1 a2 + … tokens
+    for the cost of drafting them and of one forward pass. The K with the most tokens per cost is
+    selected, but with another padding only if it recovers the cost of the switch within
+    `_SWITCH_HORIZON` tokens. Within a round, drafting stops when the confidence predicts that the
+    next token would cost more than it gains.
 
-    It goes by measured times: sampled text follows the target's distribution for any choice, but
-    another run with the same seed may sample another text.
+    The lengths depend on measured times: sampled text follows the target's distribution for any of
+    them, but another run with the same seed may sample another text.
     """
 
     def __init__(self, stats: AcceptanceStats) -> None:
         self._stats = stats
         self._pad_to, self._last_pad_to = 1, 0
-        # Of this round: tokens at most, their acceptance, and the tokens that one must add to pay.
+        # Of this round: the limit of tokens, their acceptance, and the least expected gain of one.
         self._max_tokens, self._acceptance, self._min_yield = 0, stats.by_position(), 0.0
         self._confidences: list[float] = []
-        self._chance, self._expected = 1.0, 0.0  # that all drafted so far are accepted; how many
+        self._chance, self._expected = 1.0, 0.0  # that all drafts are accepted; expected accepted
 
     def max_tokens(self, budget: int) -> int:
         costs, self._acceptance = self._stats.costs, self._stats.by_position()
         tokens, pad_to = expected_tokens(self._acceptance), self._pad_to
         best, best_rate = best_length(tokens, costs, range(1, len(tokens)), min_rate=_MIN_GAIN)
-        # The best within the padding that is now: without a draft, a pass yields one token.
+        # The best length within the current padding: without a draft, a pass emits one token.
         floor = _MIN_GAIN / costs.of_pass(pad_to)
         length, rate = best_length(tokens, costs, range(1, pad_to), pad_to, floor)
         if _SWITCH_HORIZON / rate - _SWITCH_HORIZON / best_rate > costs.switch:
             length, self._pad_to = best, best + 1
         if not length and not costs.draft:
-            length = len(self._acceptance)  # a copy costs nothing: look for one
+            length = len(self._acceptance)  # a lookup is free, so it is always tried
         self._min_yield = costs.draft * max(rate, best_rate)
         self._confidences, self._chance, self._expected = [], 1.0, 0.0
         self._max_tokens = min(length, budget)
@@ -123,7 +123,7 @@ class Auto:
         return self._chance * self._acceptance[drafted] > self._min_yield
 
     def pad_to(self, drafted: int) -> int:
-        if self._pad_to == 1 and drafted:  # a copy, where drafting did not pay: there and back
+        if self._pad_to == 1 and drafted:  # a copied draft: switching to its size and back
             costs = self._stats.costs
             pays = self._expected > costs.of_pass(drafted + 1) - 1 + 2 * costs.switch
             self._pad_to = drafted + 1 if pays else 1

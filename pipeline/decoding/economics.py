@@ -1,11 +1,11 @@
-"""What speculation costs and what it gains: measured costs, acceptance, and the expected speedup.
+"""The economics of speculation: measured costs, acceptance rates and the expected speedup.
 
-The expectation is that of Leviathan et al. 2023 (arXiv 2211.17192, sections 3.1 and 3.3), with
-verification at its measured price. Costs are counted in seconds or in steps, forward passes of one
-token by the target.
+The expectation follows Leviathan et al. 2023 (arXiv 2211.17192, sections 3.1 and 3.3), with the
+measured cost of verification. Costs are in seconds or in steps; a step is the target's forward pass
+of one token.
 
-Knows numbers; no tokens and no models. Plain floats: some of this runs in every round, and for so
-few numbers each call into NumPy takes longer than the arithmetic.
+Works on numbers; not on tokens or models. It uses plain floats, since some of this runs in every
+round, and for so few numbers a call into NumPy takes longer than the arithmetic.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from operator import mul
 
 _PRECISION = 1e-9  # of a break-even acceptance
 
-PRIOR_ACCEPTANCE = 0.6  # before anything was tested
-PRIOR_WEIGHT = 1.0  # tests that it counts for
-_DECAY = 0.97  # weight of older tests, with each new one
-_IDLE_DECAY = 0.995  # and with each step that does not draft, so that drafting is tried again
-_COST_DECAY = 0.9  # weight of the cost of drafting so far, with each new measurement
-_MAX_COST_CHANGE = 2.0  # how many times as much, or as little, one measurement may count for
-_CONFIDENCE_BINS = 10  # each with an acceptance rate of its own
+PRIOR_ACCEPTANCE = 0.6  # assumed before any test
+PRIOR_WEIGHT = 1.0  # in tests
+_DECAY = 0.97  # factor on the weight of older tests, per test
+_IDLE_DECAY = 0.995  # the same per step without a draft, so that drafting is tried again
+_COST_DECAY = 0.9  # factor on the weight of older measurements of the draft cost
+_MAX_COST_CHANGE = 2.0  # factor by which a single measurement may differ, else it is clipped
+_CONFIDENCE_BINS = 10  # each with its own acceptance rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Costs:
     Attributes:
         draft: of drafting one token.
         verify: of the target's forward pass of 1, 2, … tokens; the first is an autoregressive step.
-            More tokens than that are taken to cost as much as the last.
+            A longer pass is assumed to cost as much as the last.
         switch: added when a forward pass has another number of tokens than the one before.
     """
 
@@ -48,21 +48,22 @@ class Costs:
         return Costs(self.draft / step, verify, self.switch / step)
 
     def of_pass(self, tokens: int) -> float:
-        """The target's forward pass of so many tokens."""
+        """The cost of the target's forward pass of that many tokens."""
         return self.verify[tokens - 1] if tokens <= len(self.verify) else self.verify[-1]
 
     def of_round(self, drafted: int, pad_to: int = 0) -> float:
-        """A round that drafts so many tokens and verifies them in a forward pass of at least
-        `pad_to` tokens.
+        """The cost of a round that drafts that many tokens, and verifies them in a forward pass
+        padded to `pad_to` tokens.
         """
         return drafted * self.draft + self.of_pass(drafted + 1 if drafted >= pad_to else pad_to)
 
 
 def expected_tokens(acceptance: Iterable[float]) -> list[float]:
-    """Tokens that a round is expected to emit if it drafts 0, 1, 2, … tokens.
+    """The expected number of tokens that a round emits if it drafts 0, 1, 2, … tokens.
 
     Args:
-        acceptance: for each drafted token, the chance that it is accepted if those before it are.
+        acceptance: for each drafted token, the probability that it is accepted if those before it
+            are.
 
     Returns:
         [1, 1 + a1, 1 + a1 a2 + a1, …]: one token more than are expected to be accepted.
@@ -82,9 +83,9 @@ def best_length(
     Args:
         tokens: expected of a draft of 0, 1, 2, … tokens.
         costs: of drafting and of verifying.
-        lengths: to choose from, in ascending order; of equals the first wins.
+        lengths: the candidates in ascending order; the first wins a tie.
         pad_to: tokens that the verifying forward pass is padded to.
-        min_rate: that a length must exceed. If none does, the answer is 0 and this rate.
+        min_rate: the rate that a length must exceed. If none does, 0 and this rate are returned.
     """
     best, best_rate = 0, min_rate
     for length in lengths:
@@ -99,7 +100,7 @@ class CostModel:
     """The expected speedup over autoregression, if every tested token is accepted equally often.
 
     Attributes:
-        acceptance: a, the chance that a tested token is accepted.
+        acceptance: a, the probability that a tested token is accepted.
         costs: in steps.
         length: K, tokens drafted in a round; 0 is autoregression.
     """
@@ -120,12 +121,12 @@ class CostModel:
 
     @property
     def block_efficiency(self) -> float:
-        """Tokens that a round is expected to emit: (1 - a^(K+1)) / (1 - a)."""
+        """The expected number of tokens that a round emits: (1 - a^(K+1)) / (1 - a)."""
         return expected_tokens(repeat(self.acceptance, self.length))[-1]
 
     @property
     def cost(self) -> float:
-        """A round's, in steps: 1 + K c + v."""
+        """The cost of a round in steps: 1 + K c + v."""
         return self.costs.of_round(self.length)
 
     @property
@@ -147,7 +148,7 @@ class CostModel:
         return high
 
     def best_length(self, lengths: Iterable[int]) -> int:
-        """Of `lengths`, the K with the highest speedup; the shortest of equals."""
+        """The K among `lengths` with the highest speedup; the shortest wins a tie."""
         ascending = sorted(lengths)
         tokens = expected_tokens(repeat(self.acceptance, ascending[-1]))
         return best_length(tokens, self.costs, ascending)[0]
@@ -170,7 +171,7 @@ class AcceptanceRate:
         self._accepted = self._tested = 0.0
 
     def estimate(self, prior: float, weight: float = PRIOR_WEIGHT) -> float:
-        """The rate, where `prior` counts for `weight` tests."""
+        """The rate, with a prior that has the weight of that many tests."""
         return (self._accepted + weight * prior) / (self._tested + weight)
 
     def add(self, accepted: float, tested: float) -> None:
@@ -184,17 +185,17 @@ class AcceptanceRate:
 
 
 class AcceptanceStats:
-    """How often a drafter's tokens are accepted, by their position in the draft and by the
-    confidence in them, and what its rounds cost.
+    """Acceptance rates of a drafter's tokens, by position in the draft and by confidence, and the
+    costs of its rounds.
 
-    One belongs to a pair and a drafter and outlives a generation, so that the next one starts from
-    what is known. Recent tests weigh more.
+    An instance belongs to a pair and a drafter. It is kept across generations, so that the next one
+    starts with its estimates. Recent tests have more weight.
 
     Args:
-        costs: as measured before anything was generated.
+        costs: measured before the first generation.
 
     Attributes:
-        costs: in steps; drafting at its recent price.
+        costs: in steps; the draft cost follows recent rounds.
     """
 
     def __init__(self, costs: Costs) -> None:
@@ -203,8 +204,8 @@ class AcceptanceStats:
         self._confidences = [AcceptanceRate() for _ in range(_CONFIDENCE_BINS)]
 
     def by_position(self) -> list[float]:
-        """The acceptance of each token of a draft, given that those before it are accepted. Where
-        nothing was tested yet it is that of the position before.
+        """The acceptance rate at each position of a draft, given that the tokens before it are
+        accepted. At a position without tests it is that of the position before.
         """
         chances, chance = [], PRIOR_ACCEPTANCE
         for rate in self._positions:
@@ -213,20 +214,20 @@ class AcceptanceStats:
         return chances
 
     def by_confidence(self, confidence: float) -> float:
-        """The acceptance of tokens with about this confidence, the drafter's own probability."""
+        """The acceptance rate of tokens with about this confidence, the drafter's probability."""
         index = _bin(confidence)
         return self._confidences[index].estimate((index + 0.5) / _CONFIDENCE_BINS)
 
     def update(self, accepted: int, drafted: int, confidences: Sequence[float]) -> None:
-        """Learns from one draft. An empty one, where a draft was wanted, counts as rejected."""
+        """Adds the tests of one draft. An empty draft counts as a rejection."""
         for position in range(min(accepted + 1, max(drafted, 1))):
             _count(self._positions[position], position < accepted)
         for position, confidence in enumerate(confidences[: min(accepted + 1, drafted)]):
             _count(self._confidences[_bin(confidence)], position < accepted)
 
     def update_draft_cost(self, draft_s: float, verify_s: float, pad_to: int) -> None:
-        """Learns what drafting one token costs, relative to the forward pass of `pad_to` tokens
-        that followed, at the speed the machine had then. A single measurement changes little.
+        """Updates the cost of drafting one token, relative to the forward pass of `pad_to` tokens
+        that followed at the same speed of the machine. A single measurement changes little.
         """
         known = self.costs.draft
         draft = draft_s / (verify_s / self.costs.verify[pad_to - 1])
@@ -234,7 +235,7 @@ class AcceptanceStats:
         self.costs = replace(self.costs, draft=known + (1 - _COST_DECAY) * (draft - known))
 
     def decay(self) -> None:
-        """Learns from a step that tested nothing: what is known is a little older."""
+        """Reduces the weight of all tests, after a step without a test."""
         for rate in self._positions:
             rate.decay(_IDLE_DECAY)
 

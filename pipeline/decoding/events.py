@@ -1,4 +1,4 @@
-"""What a decoder yields: frozen, plain, picklable. Token ids, never text."""
+"""The events that a decoder yields: frozen, picklable dataclasses with token ids, never text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any
 
-Candidates = tuple[tuple[int, float], ...]  # tokens with their probabilities, the likeliest first
+Candidates = tuple[tuple[int, float], ...]  # tokens and probabilities, in descending order
 
 AUTOREGRESSIVE, SPECULATIVE = "autoregressive", "speculative"  # the names of the lanes
 
 
 class Origin(StrEnum):
-    """Where a token came from (the words of Chen et al. 2023, arXiv 2302.01318)."""
+    """How a token was generated (terms of Chen et al. 2023, arXiv 2302.01318)."""
 
     TARGET = "target"  # the target's own, with nothing drafted before it
     ACCEPTED = "accepted"  # drafted, and accepted by the target
@@ -30,7 +30,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The prompt is in the caches. `seconds` is all of it, the draft's included."""
+    """The prompt is in the caches; `seconds` includes the draft's prefill."""
 
     prompt_tokens: int
     seconds: float
@@ -51,7 +51,7 @@ class Verification:
     Attributes:
         accepted: tokens accepted; after the first rejection none is tested.
         draft_prob, target_prob: the probability that each model gives the token.
-        accept_prob: the chance that it is accepted.
+        accept_prob: the probability that it is accepted.
         uniform: the random number, where one was needed: for a tested token whose accept
             probability is neither 0 nor 1.
     """
@@ -65,10 +65,10 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round(Verification):
-    """One forward pass of the target: its draft, what became of that, and what it cost.
+    """One forward pass of the target: its draft, the draft's verification, and the cost.
 
-    The likeliest tokens are of the distributions that were compared; greedy, of the models' own, at
-    temperature 1. They are there if the decoder was asked for them.
+    The most likely tokens are of the distributions that were compared; with greedy decoding, of the
+    models' own at temperature 1. They are recorded if the decoder has `candidates`.
     """
 
     index: int
@@ -76,8 +76,8 @@ class Round(Verification):
     verify_s: float
     other_s: float
     drafted: tuple[int, ...] = ()
-    target_top: tuple[Candidates, ...] = ()  # of each token emitted: the target's likeliest there
-    draft_top: tuple[Candidates, ...] = ()  # of each token drafted: the draft model's
+    target_top: tuple[Candidates, ...] = ()  # for each emitted token: the target's most likely
+    draft_top: tuple[Candidates, ...] = ()  # for each drafted token: the draft model's
     target_kv_len: int = 0  # tokens kept in the cache after this round's rollback
     draft_kv_len: int = 0
     target_kv_bytes: int = 0
@@ -92,12 +92,12 @@ class Round(Verification):
 
     @property
     def tested(self) -> int:
-        """Drafted tokens up to and with the first rejected one; those after it are not tested."""
+        """Drafted tokens up to and including the first rejected one; later ones are not tested."""
         return min(self.accepted + 1, len(self.drafted))
 
     @property
     def named(self) -> set[int]:
-        """The ids of the tokens drafted, and of the likeliest."""
+        """The ids of the drafted and of the most likely tokens."""
         candidates = chain(*self.target_top, *self.draft_top)
         return {*self.drafted, *(token for token, _ in candidates)}
 
@@ -119,5 +119,5 @@ Event = Prefill | Drafted | Step | Finish
 
 
 def fields_of(kind: type[Round | Verification], one: Verification) -> dict[str, Any]:
-    """The fields of `kind` by name, of an instance of it or of a subclass."""
+    """The fields of `kind`, by name, of an instance of it or of a subclass."""
     return {field.name: getattr(one, field.name) for field in fields(kind)}

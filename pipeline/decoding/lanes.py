@@ -1,6 +1,6 @@
-"""The lanes of a request: where decoders, drafters and draft lengths are put together.
+"""Builds the lanes of a request from decoders, drafters and draft lengths.
 
-Knows the protocols of decoding; where models come from is the caller's.
+Depends on the protocols of decoding only; the caller supplies the models.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def _no_costs() -> Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """Builds lanes: decoders at work, whose events are their iterators'.
+    """Builds lanes: iterators over the events of a decoder.
 
     Attributes:
-        target, draft: make a new sequence of either model. It may hold already what the prompt
-            begins with.
-        costs: measures the pair; called only for what needs them.
-        stats: by drafter, of all generations so far. The owner of the pair keeps them.
+        target, draft: return a new sequence of the model, which may already hold a prefix of the
+            prompt.
+        costs: measures the pair; called only by drafters and draft lengths that need it.
+        stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
-        candidates: how many of the likeliest tokens a step names at each position.
+        candidates: how many of the most likely tokens a step names at each position.
     """
 
     target: NewSequence
@@ -89,7 +89,7 @@ class Lanes:
             params: shape both models' distributions.
             max_new_tokens: the budget, the end token included.
             drafter: the name of one in the registry.
-            draft_length: K, or "auto" for as many tokens as pay.
+            draft_length: K, or "auto" for the fastest by measured costs.
 
         Raises:
             UserError: there is no such drafter.

@@ -1,4 +1,4 @@
-"""What decoding needs of a language model; not how a model computes it."""
+"""The interface of a language model for decoding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Output(NamedTuple):
 
 
 class CausalLM(Protocol):
-    """One sequence of one model, with a KV cache of its own.
+    """One sequence of a model, with its own KV cache.
 
     Attributes:
         vocab_size: of its logits.

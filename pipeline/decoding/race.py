@@ -1,11 +1,11 @@
-"""Several decoders on one fair clock, or one after the other.
+"""Schedules several decoders: interleaved on a fair clock, or one after the other.
 
 Each lane's clock is the sum of the seconds it spent computing, as its own events report them. A
-lane moves until its clock is `LEAD` ahead, then the one that is furthest behind does: so the lanes
-advance together though only one computes at a time, and none pays for another.
+lane runs until its clock is `LEAD` ahead, then the lane that is furthest behind does. So the lanes
+advance together although only one computes at a time, and no lane's clock includes another's work.
 
-They do not take turns at every step, because a turn costs: the plugin prepares a model anew for a
-forward pass of another size than the last, which takes half a step of a small model.
+Lanes do not alternate at every step, since a switch has a cost: the plugin prepares a model again
+for a forward pass of another size than the last, which takes half a step of a small model.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pipeline.decoding.events import Event, Prefill, Step
 Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # which lanes, and how
 Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]
 
-LEAD = 0.05  # seconds; too short to be seen
+LEAD = 0.05  # seconds; too short to be visible
 
 
 def race(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
-    """Interleaves the lanes' events; of equals the first named moves.
+    """Interleaves the events of the lanes; the first one wins a tie.
 
-    Closing it closes every lane that can be closed.
+    Closing it closes every lane that is a generator.
     """
     running = dict(lanes)
     clocks = dict.fromkeys(lanes, 0.0)
@@ -45,7 +45,7 @@ def race(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
 
 
 def one_by_one(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Event]]:
-    """Runs each lane to its end, in their order: none is interrupted. Closes as `race` does."""
+    """Runs each lane to its end, in order. Closing it closes the lanes as `race` does."""
     with _closing(lanes):
         for name, lane in lanes.items():
             for event in lane:
@@ -53,7 +53,7 @@ def one_by_one(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Eve
 
 
 def schedule_of(mode: Mode) -> Schedule:
-    """How the lanes of a mode take turns."""
+    """The schedule of a mode."""
     return one_by_one if mode == "sequential" else race
 
 

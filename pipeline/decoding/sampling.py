@@ -1,4 +1,4 @@
-"""From logits to probabilities to a token. NumPy only; the random generator is the caller's."""
+"""Sampling: logits to probabilities to a token. NumPy only; the caller owns the generator."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pipeline.decoding.events import Candidates
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]
 
-_MIN_CANDIDATE_PROB = 5e-4  # of a token that is shown beside the one sampled
+_MIN_CANDIDATE_PROB = 5e-4  # of a token in the list of the most likely
 _MIN_TEMPERATURE = 1e-6  # below it, float32 cannot represent the difference to greedy
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How logits become a distribution. Both models' distributions are shaped by the same one.
+    """Parameters that turn logits into a distribution, the same for both models.
 
     Args:
         temperature: divides the logits; 0 is greedy (a one-hot distribution).
-        top_k: keep the k likeliest tokens; 0 keeps all.
-        top_p: keep the fewest likeliest tokens whose probabilities reach it; 1 keeps all.
-        seed: of the generation's one random generator.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the fewest most likely tokens whose probabilities reach it; 1 keeps all.
+        seed: of the random generator of a generation.
     """
 
     temperature: float = 0.0
@@ -47,7 +47,7 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
         one_hot[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
         return one_hot
     # In place after the first line: large temporaries cost more than the arithmetic. The maximum is
-    # taken off before the division, so that a tiny temperature cannot overflow.
+    # subtracted before the division, so that a tiny temperature cannot overflow.
     probs: Probs = logits - logits.max(axis=-1, keepdims=True)
     probs /= np.float32(max(params.temperature, _MIN_TEMPERATURE))
     if 0 < params.top_k < logits.shape[-1]:
@@ -62,8 +62,8 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
 
 
 def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
-    """Of each row of float32[n, vocab], the `count` likeliest tokens, or those above 0.0005 if they
-    are fewer: to be shown, not to sample from.
+    """The `count` most likely tokens of each row of float32[n, vocab], or those above 0.0005 if
+    they are fewer. For display, not for sampling.
     """
     found = []
     for row in probs:
@@ -76,17 +76,18 @@ def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
 
 
 def sample_token(logits: Logits, params: SamplingParams, rng: np.random.Generator) -> int:
-    """A token after float32[1, vocab], sampled from `probabilities`; greedy needs none of them."""
+    """Samples a token from logits float32[1, vocab]; greedy decoding takes the argmax."""
     if params.temperature == 0:
         return int(logits.argmax())
     return sample(probabilities(logits, params)[0], rng)
 
 
 def sample(probs: Probs, rng: np.random.Generator) -> int:
-    """One token id from float[vocab] weights, which need not sum to exactly 1.
+    """Samples a token id from float[vocab] weights, which need not sum to exactly 1.
 
-    Inverse transform on the running sum of the tokens that are possible. The sum is float64, so
-    that rounding cannot carry the sample past the end. A certain token needs no random number.
+    Inverse transform sampling over the tokens with a positive weight. The cumulative sum is
+    float64, so that rounding cannot carry the sample past the end. A single possible token needs no
+    random number.
     """
     possible = np.flatnonzero(probs > 0)  # of booleans it is several times faster
     if len(possible) == 1:
@@ -97,13 +98,13 @@ def sample(probs: Probs, rng: np.random.Generator) -> int:
 
 
 def _keep_nucleus(row: Probs, top_p: float) -> None:
-    """Zero, in place, all but the fewest likeliest tokens that reach `top_p`, and renormalise.
+    """Sets all but the fewest most likely tokens that reach `top_p` to 0, and renormalises.
 
     Sorting a whole vocabulary costs more than a draft step. Tokens below (1 - top_p) / vocab add
     up to less than 1 - top_p, so they are outside the nucleus and only the rest is sorted.
     """
     likeliest = int(row.argmax())
-    if row[likeliest] >= top_p:  # often so, and then there is nothing to sort
+    if row[likeliest] >= top_p:  # a common case, without sorting
         row[:] = 0
         row[likeliest] = 1
         return
@@ -115,7 +116,7 @@ def _keep_nucleus(row: Probs, top_p: float) -> None:
     count = min(reached + 1, len(likely))
     edge = descending[count - 1]
     kept = np.flatnonzero(weights >= edge)
-    if len(kept) > count:  # of equals at the edge, the first stay
+    if len(kept) > count:  # of equal weights at the edge, the first are kept
         equals = np.flatnonzero(weights == edge)
         kept = np.setdiff1d(kept, equals[count - len(kept) :])
     nucleus = weights[kept]

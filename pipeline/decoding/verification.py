@@ -1,8 +1,8 @@
 """Verification of a draft: accept, resample, or take a bonus token.
 
 Speculative sampling as in Chen et al. 2023 (arXiv 2302.01318, algorithm 2) and Leviathan et al.
-2023 (arXiv 2211.17192): whatever the draft proposes, the emitted tokens follow the target's
-distribution. Pure functions of arrays and a generator; no models here.
+2023 (arXiv 2211.17192): for any draft, the emitted tokens follow the target's distribution. Pure
+functions of arrays and a generator, without models.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Draft:
         """The first `count` tokens of a deterministic draft.
 
         Raises:
-            ValueError: it is sampled. Tokens left out for what was seen of them, or of those after
-                them, would bias the text: the others no longer follow `probs`.
+            ValueError: it is sampled. To drop tokens depending on their values, or on those of
+                later tokens, would bias the text: the others would no longer follow `probs`.
         """
         if count >= len(self):
             return self
@@ -63,7 +63,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Verification):
-    """The first `accepted` drafted tokens stand, and `token` follows them."""
+    """The result of verification: the accepted drafts, and the `token` that follows them."""
 
     token: int
     origin: Origin
@@ -122,10 +122,10 @@ def _passes(chance: float, uniform: float | None) -> bool:
 
 
 def _residual(target_row: Probs, draft_row: Probs | None, rejected: int) -> Probs:
-    """The distribution to resample from: (target - draft), positive part, not normalised.
+    """The distribution to resample from: max(0, target - draft), not normalised.
 
-    It is empty only if rounding made the two rows equal, where the chance of a rejection was zero;
-    the target's own row is then right.
+    It is all zeros only if rounding made the two rows equal, where the probability of a rejection
+    was zero; the target's own row is then correct.
     """
     if draft_row is None:
         remaining = target_row.copy()

@@ -1,1 +1,1 @@
-"""Where models come from: pairs, the hub, conversion, and the folder that keeps models."""
+"""Models: the registry of pairs, the hub, conversion, and the folder of converted models."""

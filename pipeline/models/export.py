@@ -1,7 +1,7 @@
-"""A checkpoint of transformers, in a folder, as an OpenVINO IR.
+"""Exports a transformers checkpoint in a folder to an OpenVINO IR.
 
-Exported by optimum-intel, weights compressed by NNCF. Needs torch, which nothing else in this
-package does; it is imported when an export starts. Knows no hub and no cache folder.
+optimum-intel exports it and NNCF compresses the weights. It needs PyTorch, as nothing else in this
+package does; PyTorch is imported when an export starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Report = Callable[[Progress], None]
 
 _XML, _CONFIG = "openvino_model.xml", "config.json"
 _INDEX = "model.safetensors.index.json"
-# Taken as they are: loading and saving a tokenizer again could change it.
+# Copied unchanged: loading and saving a tokenizer could change it.
 _KEPT = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -31,7 +31,7 @@ _KEPT = (
     "generation_config.json",
     "target_ids.json",  # of a draft with a trimmed vocabulary
 )
-_INT4_GROUP = 64  # weights that share a scale; the field's 128 does not divide every width
+_INT4_GROUP = 64  # weights that share a scale; the usual 128 does not divide every hidden size
 _PICKLED = (".bin", ".pt", ".pth")
 _CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -40,16 +40,16 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 def check_checkpoint(
     folder: Path, remote_code: bool = False, files: Collection[str] | None = None
 ) -> None:
-    """Looks for what an export would stumble over, before any time is spent on it.
+    """Checks that a checkpoint can be exported, before the weights are fetched.
 
     Args:
-        folder: of the checkpoint; its JSON is there.
-        remote_code: whether code that it brings may run.
-        files: the names of all its files, where not all are in the folder yet.
+        folder: of the checkpoint; its JSON files are present.
+        remote_code: whether its own code may run.
+        files: the names of all its files, if not all are in the folder yet.
 
     Raises:
-        UserError: no configuration, no tokenizer, weights that are missing or pickled, or code of
-            its own that nobody allowed; or what converts is not installed.
+        UserError: the configuration, the tokenizer or weights are missing, the weights are pickled,
+            it needs its own code, which is not allowed, or a package for the conversion is missing.
     """
     if files is None:
         files = {file.name for file in folder.iterdir()}
@@ -85,20 +85,20 @@ def export(
 ) -> Path:
     """Writes the IR, its configuration and its tokenizer to `out`; returns `out`.
 
-    The model keeps its past in its own states (optimum's "stateful"). INT8 is per output channel,
-    INT4 in groups of 64 with embedding and head at INT8. `out` is made whole under another name
-    first, and replaces an earlier export only then.
+    The model is stateful, in optimum-intel's sense. INT8 is per output channel, INT4 in groups of
+    64 with embedding and head at INT8. `out` is written under a temporary name first, and replaces
+    an earlier export only when it is complete.
 
     Args:
-        source: a checkpoint's folder.
-        out: the folder to make.
-        weights: what NNCF stores the weights as; "f32" leaves them.
-        report: told of the layers as they are traced, and of what follows.
-        remote_code: whether code that the checkpoint brings may run.
+        source: the folder of the checkpoint.
+        out: the folder of the IR.
+        weights: the precision to which NNCF compresses the weights; "f32" keeps them.
+        report: receives the progress of the export.
+        remote_code: whether the checkpoint's own code may run.
 
     Raises:
-        UserError: the checkpoint cannot be used or exported, torch is not installed, `out` is
-            something else than an earlier export, or cannot be written.
+        UserError: the checkpoint cannot be exported, PyTorch is not installed, or `out` is not an
+            earlier export or cannot be written.
     """
     if weights not in get_args(Weights):
         raise UserError("weights", weights, f"choose {', '.join(get_args(Weights))}")
@@ -129,7 +129,7 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
         compression = {"quantization_config": OVWeightQuantizationConfig(**bits)}
     config = read_json(source / _CONFIG)
     layers = next((config[name] for name in _LAYERS if name in config), 0)
-    with _layers_told(layers, report):
+    with _layers_reported(layers, report):
         try:
             model = OVModelForCausalLM.from_pretrained(
                 source,
@@ -153,8 +153,8 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
 
 
 @contextmanager
-def _layers_told(total: int, report: Report) -> Iterator[None]:
-    """While it lasts, reports each layer of the model that torch traces."""
+def _layers_reported(total: int, report: Report) -> Iterator[None]:
+    """Within the context, reports each layer of the model that PyTorch traces."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     done = 0

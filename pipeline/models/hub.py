@@ -1,8 +1,8 @@
-"""The Hugging Face hub: what a repository holds, and fetching it. Knows no models.
+"""Lists and downloads the files of repositories on the Hugging Face Hub.
 
-`huggingface_hub` is imported here at the top, before any thread starts: it is imported lazily part
-by part, the parts import each other, and Gradio imports it too. Two threads that do so at once
-find each other's parts half-initialized (ImportError).
+`huggingface_hub` is imported at the top, before any thread starts. It loads its modules lazily,
+they import each other, and Gradio imports it too; two threads that do so at the same time fail with
+an ImportError of a partially initialized module.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from huggingface_hub import HfApi, errors, hf_hub_download
 from pipeline.errors import UserError
 from pipeline.progress import Progress, in_bytes
 
-_PERIOD = 0.5  # seconds between two looks at how much has come
+_PERIOD = 0.5  # seconds between two reports of progress
 
 
 class Hub:
-    """Fetches into a cache of its own, which resumes what was interrupted.
+    """Downloads into a cache folder, where interrupted downloads resume.
 
     Args:
         cache: the folder.
-        endpoint: another hub than the public one.
+        endpoint: of another hub than the public one.
     """
 
     def __init__(self, cache: Path, endpoint: str | None = None) -> None:
         self._cache, self._endpoint = cache, endpoint
 
     def files(self, name: str) -> dict[str, int]:
-        """The bytes of each file of a repository.
+        """The size in bytes of each file of a repository.
 
         Args:
             name: of the repository, perhaps with `@revision`.
@@ -50,16 +50,16 @@ class Hub:
         return {file.rfilename: file.size or 0 for file in about.siblings or []}
 
     def fetch(self, name: str, sizes: Mapping[str, int]) -> Generator[Progress, None, Path]:
-        """Fetches the files of those names, as `files` told them; returns their folder. Closing it
-        ends with the file under way.
+        """Downloads files, given their sizes from `files`; returns their folder. Closing it ends
+        the download after the current file.
 
         Raises:
-            UserError: as `files`; or the disk is full.
+            UserError: as in `files`; or the disk is full.
         """
         repository, _, revision = name.partition("@")
         total = sum(sizes.values())
         blobs = self._cache / f"models--{repository.replace('/', '--')}" / "blobs"
-        self._require_room(name, total - _bytes_in(blobs))
+        self._require_space(name, total - _bytes_in(blobs))
         failed: list[Exception] = []
         folders: list[Path] = []
         stop = threading.Event()
@@ -92,21 +92,21 @@ class Hub:
             raise _user_error(failed[0], name) from None
         return folders[0]
 
-    def _require_room(self, name: str, needed: int) -> None:
+    def _require_space(self, name: str, needed: int) -> None:
         self._cache.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self._cache).free
         if needed > free:
             remedy = f"needs {in_bytes(needed)} and {self._cache} has {in_bytes(free)} left"
-            raise UserError("disk", name, f"{remedy}; make room, or choose another --cache-dir")
+            raise UserError("disk", name, f"{remedy}; free space, or choose another --cache-dir")
 
 
 def _bytes_in(folder: Path) -> int:
-    """Finished files and those under way."""
+    """Bytes of finished and of partial downloads."""
     return sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
 
 
 def _user_error(error: Exception, name: str) -> UserError:
-    """What went wrong, as one line."""
+    """The error of a download as a `UserError`."""
     match error:
         case UserError():
             return error
@@ -119,7 +119,7 @@ def _user_error(error: Exception, name: str) -> UserError:
         case errors.RepositoryNotFoundError():
             remedy = "is not on the hub, or private; check the name, or log in with: hf auth login"
         case OSError(errno=28):
-            remedy = "does not fit on the disk; make room, or choose another --cache-dir"
+            remedy = "does not fit on the disk; free space, or choose another --cache-dir"
         case _:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             remedy = f"cannot be fetched: the hub does not answer ({reason})"

@@ -1,4 +1,4 @@
-"""What a model's folder tells in JSON."""
+"""Reads the JSON files of a model's folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipeline.errors import UserError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that a file holds; an empty one if there is no file.
+    """The object in a file; empty if the file does not exist.
 
     Raises:
-        UserError: it cannot be read, or holds something else.
+        UserError: the file cannot be read, or contains no object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

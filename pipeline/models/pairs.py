@@ -1,4 +1,4 @@
-"""The model pairs that a user can name: a target, its draft, and what to say about them."""
+"""The registry of model pairs: targets, drafts, and their descriptions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Weights = Literal["f32", "fp16", "int8", "int4"]
 EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models" / "dolly-mini"
 _BITS: Mapping[Weights, float] = {"f32": 32, "fp16": 16, "int8": 8.1, "int4": 4.6}  # with scales
 _CHECKPOINT_BITS = 16  # as models are published
-_BESIDES = 1.15  # caches, activations, and the program itself, as a factor on the weights
+_MEMORY_FACTOR = 1.15  # on the weights: caches, activations, and the program itself
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A causal language model that may have to be fetched first.
+    """A causal language model, which may have to be downloaded first.
 
     Args:
-        id: its name on the Hugging Face hub, with `@revision` if not its main one; or a folder
-            that holds a checkpoint of transformers, or an OpenVINO IR.
-        weights: what the IR stores them as; an IR that is there already keeps its own.
-        parameters: about how many; 0 where only the model itself can tell.
-        licence: as its publisher names it.
-        remote_code: whether code from its repository may run here to convert it.
+        id: its name on the Hugging Face Hub, with `@revision` for another one than main; or a
+            folder with a transformers checkpoint or an OpenVINO IR.
+        weights: the precision of the weights in the IR; an existing IR keeps its own.
+        parameters: their approximate number; 0 if unknown.
+        licence: as named by its publisher.
+        remote_code: whether code from its repository may run during conversion.
     """
 
     id: str
@@ -42,18 +42,18 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What to call it; of a folder, not where on this machine it is."""
+        """A display name; for a folder, the last two parts of its path."""
         return "/".join(PurePath(self.id).parts[-2:])
 
     @property
     def download_bytes(self) -> int:
-        """About what a checkpoint of it takes; a ready IR takes less."""
+        """Approximate size of its checkpoint; a published IR is smaller."""
         return self.parameters * _CHECKPOINT_BITS // 8
 
     @property
     def memory_bytes(self) -> int:
-        """About what it takes to run."""
-        return int(self.parameters * _BITS[self.weights] / 8 * _BESIDES)
+        """Approximate memory of the running model."""
+        return int(self.parameters * _BITS[self.weights] / 8 * _MEMORY_FACTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target and the draft that proposes for it.
+    """A target and its draft.
 
     Args:
-        name: what a user types.
-        title: what a page shows.
-        note: one line on what this pair is and is not.
-        target, draft: the models. Their tokenizers must agree.
-        examples: requests that it answers well.
+        name: on the command line.
+        title: on the page.
+        note: one line that describes the pair and its limits.
+        target, draft: the models, which must have the same tokenizer.
+        examples: example requests for the page.
     """
 
     name: str
@@ -87,11 +87,11 @@ class Pair:
 
     @property
     def memory_bytes(self) -> int:
-        """About what it takes to run both."""
+        """Approximate memory of both running models."""
         return self.target.memory_bytes + self.draft.memory_bytes
 
     def with_weights(self, target: Weights | None, draft: Weights | None) -> Pair:
-        """The pair at other precisions; None leaves one as it is."""
+        """The pair with other precisions; None keeps the current one."""
         return replace(
             self,
             target=replace(self.target, weights=target or self.target.weights),
@@ -100,7 +100,7 @@ class Pair:
 
 
 _HIGH_TEMPERATURE = {"temperature": 1.5, "draft_length": 8}
-_MINI_EXAMPLES = (  # what is said of speculation was measured: 2.7, 1.0 and 0.5 times, on two cores
+_MINI_EXAMPLES = (  # the speedups of the first three, measured on two cores: 2.7, 1.0 and 0.5
     Example("Wins: why is the sky blue?", "Why is the sky blue?"),
     Example(
         "Breaks even: little to copy",
@@ -184,7 +184,7 @@ def find_pair(name: str | Path) -> Pair:
 
 
 def own_pair(target: str, draft: str) -> Pair:
-    """A pair of the user's: each a name on the hub, a checkpoint's folder, or an IR's."""
+    """A pair of the user: each model a name on the hub, or a folder with a checkpoint or an IR."""
     for model, value in (("target", target), ("draft", draft)):
         if not value.strip():
             raise UserError(model, value, "name a model on the hub, or a folder")
@@ -200,7 +200,7 @@ def own_pair(target: str, draft: str) -> Pair:
 
 
 def _in_folder(name: str | Path) -> Pair:
-    """A pair that the user keeps. The name may be anything at all, so it may not be a path."""
+    """A pair in a user's folder. The name is arbitrary text, which may be no valid path."""
     try:
         folder = Path(name)
         found = (folder / "target").is_dir() and (folder / "draft").is_dir()
@@ -215,5 +215,5 @@ def _in_folder(name: str | Path) -> Pair:
 
 
 def _own_name(name: str) -> str:
-    """Never one of the registry: menus list both."""
+    """A name that differs from those of the registry, since menus list both."""
     return f"{name} (own)" if name in PAIRS else name

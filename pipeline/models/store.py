@@ -1,4 +1,4 @@
-"""The folder that keeps models ready to run, and how they get there."""
+"""The folder of converted models, and how models are fetched into it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 _IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.json")
 _WEIGHTS = ".safetensors"
 _TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja", "target_ids.json")
-_PERIOD = 0.5  # seconds between two looks at the exporter
+_PERIOD = 0.5  # seconds between two checks of the export process
 
 
 class Store:
-    """Finds models, fetches them and converts them, each once.
+    """Finds models, and fetches and converts those that are missing.
 
-    A model is there only when it is there as a whole: it is made under another name first.
+    A model is written under a temporary name first, so that an existing one is always complete.
 
     Args:
-        folder: where they are kept; None takes the user's cache folder.
-        endpoint: another hub than the public one.
+        folder: of the converted models; None uses the user's cache folder.
+        endpoint: of another hub than the public one.
     """
 
     def __init__(self, folder: Path | None = None, endpoint: str | None = None) -> None:
@@ -43,7 +43,7 @@ class Store:
         self._hub = Hub(self.root / "hub", endpoint)
 
     def find(self, model: Model) -> Path | None:
-        """The folder of its IR, if it is there."""
+        """The folder of its IR; None if there is none."""
         source = _local(model)
         if source and (source / _XML).is_file():
             return source
@@ -57,7 +57,7 @@ class Store:
         """The folder of its IR.
 
         Raises:
-            UserError: it is not there, and how to get it.
+            UserError: it is missing; the remedy is the command that fetches it.
         """
         found = self.find(model)
         if found is None:
@@ -73,11 +73,11 @@ class Store:
         return bool(self.find(pair.target) and self.find(pair.draft))
 
     def obtain(self, model: Model) -> Iterator[Progress]:
-        """Gets the model ready: what is there already, else a ready IR from the hub, else a
-        checkpoint, converted. Closing it stops the work; nothing half-made is left.
+        """Fetches the model if it is missing: a published IR if there is one, else a checkpoint,
+        which is converted. Closing it cancels the work and deletes partial results.
 
         Raises:
-            UserError: it cannot be had, or cannot be converted.
+            UserError: it cannot be fetched or converted.
         """
         if self.find(model):
             return
@@ -98,9 +98,9 @@ class Store:
                 self._keep(fetched, files, self._place(model))
                 return
             files = _checkpoint_files(model, own)
-            told = {file: size for file, size in files.items() if not file.endswith(_WEIGHTS)}
-            described = yield from self._hub.fetch(model.id, told)
-            check_checkpoint(described, model.remote_code, own)
+            small = {file: size for file, size in files.items() if not file.endswith(_WEIGHTS)}
+            without_weights = yield from self._hub.fetch(model.id, small)
+            check_checkpoint(without_weights, model.remote_code, own)
             source = yield from self._hub.fetch(model.id, files)
         else:
             check_checkpoint(source, model.remote_code)
@@ -110,16 +110,16 @@ class Store:
         local = _local(model)
         name = local.name if local else model.id
         path = re.sub(r"[^\w.-]+", "--", name)
-        if local:  # of several folders with the same name
+        if local:  # several folders may have the same name
             path += "-" + sha256(str(local.resolve()).encode()).hexdigest()[:8]
         return self.root / f"{path}--{model.weights}"
 
     def _ready_ir(self, model: Model, own: Files) -> tuple[str, Files] | None:
-        """A repository that holds its IR at these weights, and the files to fetch."""
+        """A repository with its IR at these weights, and the files to fetch; None without one."""
         candidates = [(model.id, own)]
         name = f"OpenVINO/{model.id.rpartition('/')[2]}-{model.weights}-ov"
-        if _XML not in own and "@" not in model.id:  # which is of no other revision
-            with suppress(UserError):  # nobody made one
+        if _XML not in own and "@" not in model.id:  # published IRs are of the main revision
+            with suppress(UserError):  # there is no published IR
                 candidates.append((name, self._hub.files(name)))
         for name, files in candidates:
             if all(file in files for file in _IR_FILES if file != "generation_config.json"):
@@ -128,7 +128,7 @@ class Store:
         return None
 
     def _keep(self, fetched: Path, files: Iterable[str], place: Path) -> None:
-        """The files under the model's own name: links where the disk has them."""
+        """Links fetched files into the model's own folder, or copies them where that fails."""
         made = place.with_name(f".{place.name}-{os.getpid()}")
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
@@ -150,7 +150,7 @@ def _default() -> Path:
 
 
 def _local(model: Model) -> Path | None:
-    """The folder that it names, if it is one. A name may be anything, so it may not be a path."""
+    """The folder that it names, if there is one. The id is arbitrary text, maybe no valid path."""
     try:
         folder = Path(model.id)
         return folder if model.id and folder.is_dir() else None
@@ -159,7 +159,7 @@ def _local(model: Model) -> Path | None:
 
 
 def _checkpoint_files(model: Model, files: Files) -> Files:
-    """Safetensors and what belongs to them; whatever is missing, the check will tell."""
+    """The files to fetch of a checkpoint. `check_checkpoint` reports those that are missing."""
     weights = [f for f in files if f.endswith(_WEIGHTS) and "/" not in f]
     code = [f for f in files if f.endswith(".py")] if model.remote_code else []
     texts = [f for f in files if f.endswith((".json", ".jinja")) and "/" not in f]
@@ -176,22 +176,22 @@ def _newer(source: Path, kept: Path) -> bool:
 
 
 def _exported(source: Path, out: Path, model: Model) -> Iterator[Progress]:
-    """Exports in a process of its own: what torch takes is given back, and it can be stopped."""
+    """Exports in a separate process, which can be stopped and returns PyTorch's memory."""
     context = multiprocessing.get_context("spawn")
-    told: multiprocessing.Queue[Progress | UserError] = context.Queue()
+    reports: multiprocessing.Queue[Progress | UserError] = context.Queue()
     log = out.with_name(f".{out.name}.log")
     out.parent.mkdir(parents=True, exist_ok=True)
-    worker = context.Process(target=_export, args=(told, log, source, out, model), daemon=True)
+    worker = context.Process(target=_export, args=(reports, log, source, out, model), daemon=True)
     worker.start()
     try:
-        while worker.is_alive() or not told.empty():
+        while worker.is_alive() or not reports.empty():
             try:
-                said = told.get(timeout=_PERIOD)
+                report = reports.get(timeout=_PERIOD)
             except Empty:
                 continue
-            if isinstance(said, UserError):
-                raise said
-            yield said
+            if isinstance(report, UserError):
+                raise report
+            yield report
         worker.join()
         if worker.exitcode:
             lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
@@ -205,12 +205,12 @@ def _exported(source: Path, out: Path, model: Model) -> Iterator[Progress]:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _export(told: Any, log: Path, source: Path, out: Path, model: Model) -> None:
-    """In the other process. What libraries print goes to the log."""
+def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> None:
+    """Runs in the export process. The output of libraries goes to the log."""
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
-        export(source, out, model.weights, told.put, model.remote_code)
+        export(source, out, model.weights, reports.put, model.remote_code)
     except UserError as error:
-        told.put(error)
+        reports.put(error)

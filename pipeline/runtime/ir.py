@@ -1,6 +1,6 @@
-"""What a folder with a converted model says of itself: its files, its configuration, its weights.
+"""Reads the folder of a converted model: its files, its configuration and its weights.
 
-Knows the files that optimum-intel writes; not how a model is compiled or run.
+The files are those that optimum-intel writes. Compiling a model is `model.py`'s task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 
 @dataclass(frozen=True, slots=True)
 class IRConfig:
-    """Of a model's `config.json`.
+    """Values of a model's `config.json`.
 
     Attributes:
         family: such as "gpt_neox".
@@ -86,7 +86,7 @@ def weight_bytes(folder: Path) -> int:
 
 
 def count_weights(model: ov.Model) -> tuple[int, str]:
-    """How many weights there are in matrices, and the type that most of them have."""
+    """The number of weights in matrices, and their most common type."""
     counts: Counter[str] = Counter()
     for node in model.get_ops():
         if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape[:2]) > 1:
@@ -95,5 +95,5 @@ def count_weights(model: ov.Model) -> tuple[int, str]:
 
 
 def last_line(error: Exception) -> str:
-    """What went wrong, without where in OpenVINO."""
+    """The last line of an error of OpenVINO, without the place in its source."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1][:200]

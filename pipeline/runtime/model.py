@@ -1,6 +1,6 @@
 """`OVModel`: a causal language model's weights, compiled once and shared by its sequences.
 
-Knows OpenVINO and token ids; not what they mean, nor how they are chosen.
+Depends on OpenVINO and token ids; not on text or on sampling.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
 
 
 class OVModel:
-    """A model compiled for one cache policy. Holds no sequence.
+    """A model compiled for one cache policy. It holds no sequence.
 
     Losslessness is a property of the kernels. The CPU plugin quantises activations on the fly,
     and a forward pass of one token takes another kernel than one of several, so their logits
@@ -44,8 +44,8 @@ class OVModel:
         folder: `openvino_model.xml`, `.bin` and `config.json`, as optimum-intel writes them.
         kv_cache: the name of a cache policy.
         kv_precision: of the cache; None takes the policy's.
-        lossless: logits do not depend on how many tokens are in a forward pass. Off, everything
-            is as fast as the plugin can make it.
+        lossless: logits do not depend on how many tokens are in a forward pass. If false, the
+            plugin uses its fastest settings.
         threads: of inference; 0 leaves it to OpenVINO.
         device: one that OpenVINO lists.
         properties: further ones for the plugin; they win over those implied by the others.
@@ -65,7 +65,7 @@ class OVModel:
         kv_precision: effective, of the cache.
         hidden_width: values of the hidden states that are returned for a token; 0 without.
         forward_passes: that its sequences have made.
-        lock: held during each of them: two at a time would only compete for the same cores.
+        lock: held during each of them, since two at a time would compete for the same cores.
 
     Raises:
         UserError: a file is missing, truncated, or not a causal language model; or there is no
@@ -121,8 +121,8 @@ class OVModel:
         self._prefix: tuple[tuple[int, ...], PrefixSharing] | None = None
 
     def share_prefix(self, tokens: Sequence[int]) -> None:
-        """Reads the tokens that many prompts begin with, so that later sequences start from them.
-        Nothing happens where caches cannot share, or where hidden states are wanted of each token.
+        """Computes the shared prefix of prompts once, so that later sequences start from it. Does
+        nothing if the cache cannot share, or if hidden states are needed for every token.
         """
         sequence = self.sequence()
         if isinstance(sequence.cache, PrefixSharing) and not self.hidden_width:
@@ -135,8 +135,8 @@ class OVModel:
         Args:
             vocab_size: cut the logits to those of the first so many token ids, if the model has
                 more: rows that padding added, or tokens it was never taught.
-            prompt: what will be read. If it begins with the shared prefix, and goes on, the cache
-                holds that already; else it is empty.
+            prompt: the prompt. If it starts with the shared prefix and is longer, the cache
+                already holds the prefix; otherwise the cache is empty.
         """
         request = self._compiled.create_infer_request()
         cache = self._new_cache(request)
@@ -159,7 +159,7 @@ class OVModel:
         return dict(seconds)
 
     def warm_up(self) -> None:
-        """Runs every size of forward pass that is used: each compiles kernels the first time."""
+        """Runs every size of forward pass in use, since the first of each compiles kernels."""
         sequence, multiple = self.sequence(), self.policy.prefill_multiple
         padded = range(multiple, (self.policy.prefill_chunk or 0) + 1, multiple)
         for count in (*_DECODE_SIZES, *padded):
@@ -184,8 +184,8 @@ class OVModel:
 
 
 def check_device(device: str) -> None:
-    """Raises UserError unless OpenVINO has the device here. "AUTO" and the like, which choose
-    among devices, have none of the properties that losslessness rests on.
+    """Raises UserError unless OpenVINO lists the device. "AUTO" and similar, which select among
+    devices, do not support the properties that losslessness needs.
     """
     devices = ov.Core().available_devices
     if device.partition(".")[0] not in (name.partition(".")[0] for name in devices):

@@ -1,4 +1,4 @@
-"""A pair's two models, compiled for one cache policy, and what was measured of them."""
+"""A pair's two models, compiled for one cache policy, with their measured costs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pipeline.runtime.model import OVModel
 
 
 def measure_costs(target: OVModel, draft: OVModel | None) -> Costs:
-    """Times the forward passes of a pair, in seconds. Without a draft model, drafting is free."""
+    """Measures a pair's forward passes, in seconds. Without a draft model, drafting is free."""
     return Costs(draft.forward_times()[0][0] if draft else 0.0, *target.forward_times())
 
 
 class CompiledPair:
-    """Warmed up, and shared by all runs with this policy.
+    """Both models, warmed up and shared by all runs with this policy.
 
     Args:
         target, draft: compiled for the same policy.
-        note: why it is not the policy that was asked for; empty if it is.
+        note: the reason for another policy than the requested one; empty otherwise.
 
     Attributes:
         policy: of both models' caches.
-        stats: by drafter, of all generations with these caches so far.
+        stats: acceptance statistics by drafter, of all generations with these models.
     """
 
     def __init__(self, target: OVModel, draft: OVModel, note: str = "") -> None:
@@ -36,7 +36,7 @@ class CompiledPair:
 
     @property
     def costs(self) -> Costs:
-        """Measured when first asked for: it takes a while, and few need it."""
+        """Measured on first use, since it takes time and few requests need it."""
         with self._measuring:
             if self._costs is None:
                 self._costs = measure_costs(self.target, self.draft)

@@ -1,4 +1,4 @@
-"""`OVCausalLM`: one sequence of a compiled model, with a cache of its own."""
+"""`OVCausalLM`: one sequence of a compiled model, with its own cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OVCausalLM:
-    """One sequence of a model. Made by `OVModel.sequence`.
+    """One sequence of a model, returned by `OVModel.sequence`.
 
     The small inputs are the cache's own arrays, which it writes in place.
 
@@ -52,12 +52,12 @@ class OVCausalLM:
         """Appends `tokens` and runs the model over them, a long prompt chunk by chunk; without
         tokens, nothing runs.
 
-        A pass of another size than the last makes the plugin prepare every node anew; padded to
-        `pad_to` tokens, where the cache can, several sizes are one.
+        For a pass of another size than the last, the plugin prepares every node again. Padding to
+        `pad_to` tokens, where the cache supports it, gives passes the same size.
 
         Returns:
-            logits float32[logits_to_keep, vocab] and, if the model was compiled to return hidden
-            states, these; both the caller's to keep.
+            logits float32[logits_to_keep, vocab] and, if the model was compiled to return them,
+            hidden states; both are copies.
         """
         chunk, hidden = self._model.prefill_chunk, []
         while len(tokens) > max(chunk, logits_to_keep):
@@ -72,8 +72,8 @@ class OVCausalLM:
         self.cache.rollback(length)
 
     def time_forward(self, count: int) -> float:
-        """Seconds of a forward pass of `count` tokens, which are rolled back again. Which tokens
-        they are makes no difference to it.
+        """Seconds of a forward pass of `count` tokens, which are rolled back. The time does not
+        depend on the tokens.
         """
         length = len(self)
         start = perf_counter()
@@ -90,7 +90,7 @@ class OVCausalLM:
         with self._model.lock:
             inputs = self.cache.append(tokens, pad_to)
             end = inputs["input_ids"].size
-            # As many in every pass of a size, so that the vocabulary's product has one size too.
+            # The same in every pass of a size, so that the output projection has one size too.
             kept = min(max(logits_to_keep, pad_to), end) if logits_to_keep else 0
             self._bind(inputs)
             self._bind({LOGIT_POSITIONS: _last_positions(end, kept)})
@@ -100,7 +100,7 @@ class OVCausalLM:
         return self._output(len(tokens), kept, logits_to_keep)
 
     def _output(self, count: int, kept: int, logits_to_keep: int) -> Output:
-        """Copies of the last rows that the request returned; those before are of padding."""
+        """Copies of the request's last rows; the rows before them belong to padding."""
         hidden = None
         if self._hidden is not None:
             states = self._hidden.data.reshape(-1, self._model.hidden_width)
@@ -111,8 +111,8 @@ class OVCausalLM:
         return Output(logits[kept - logits_to_keep :, : self.vocab_size].copy(), hidden)
 
     def _bind(self, inputs: Inputs) -> None:
-        """Makes each array the request's tensor, in place, if it is not that already. Not every
-        model has each input: some need no positions.
+        """Binds each array as the request's tensor, without a copy, unless it is bound already.
+        Inputs that the model lacks, such as positions, are skipped.
         """
         for name, value in inputs.items():
             if self._bound.get(name) is not value and name in self._model.inputs:

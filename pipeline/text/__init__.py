@@ -1,1 +1,1 @@
-"""Text to token ids and back: prompt formats, chat templates, tokenizers."""
+"""Text to token ids and back: prompt formats, chat templates and tokenizers."""

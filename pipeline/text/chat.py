@@ -1,4 +1,4 @@
-"""Prompts of models that were not taught Dolly's: their own chat template, or plain text."""
+"""Prompts of models without Dolly's format: their own chat template, or plain text."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
-    """A template as transformers keeps them: Jinja, run in a sandbox (transformers' docs, "Chat
-    templates").
+    """A chat template as in transformers: Jinja, run in a sandbox (transformers' documentation,
+    "Chat templates").
 
     Args:
         source: the template's text.
-        special: the texts of the special tokens that it may use, by their names.
+        special: the texts of the special tokens that it may use, by name.
 
     Raises:
-        UserError: it is no template.
+        UserError: the template is invalid.
     """
 
     def __init__(self, source: str, special: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ class ChatTemplate:
             raise UserError("chat template", source, f"cannot be read ({error})") from None
 
     def render(self, instruction: str, context: str) -> str:
-        """One user's message, and the beginning of the answer to it."""
+        """The prompt of a single user message, up to the start of the answer."""
         text = f"{context}\n\n{instruction}" if context else instruction
         messages = [{"role": "user", "content": text}]
         try:
@@ -55,7 +55,7 @@ class ChatTemplate:
 
 
 def find_template(folder: Path) -> ChatTemplate | None:
-    """The chat template of a model's folder, if it has one."""
+    """The chat template in a model's folder; None if it has none."""
     config = special_tokens(folder)
     file = folder / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
@@ -67,7 +67,7 @@ def find_template(folder: Path) -> ChatTemplate | None:
 
 
 def special_tokens(folder: Path) -> dict[str, Any]:
-    """`tokenizer_config.json`, its special tokens as plain text; empty if there is none."""
+    """The values of `tokenizer_config.json`, special tokens as text; empty without the file."""
     config = read_json(folder / "tokenizer_config.json")
     tokens = {name: config[name] for name in _SPECIAL if config.get(name)}
     texts = {n: t["content"] if isinstance(t, dict) else t for n, t in tokens.items()}

@@ -1,6 +1,6 @@
 """Dolly v2's prompt format and its end key (databricks/dolly, `instruct_pipeline.py`).
 
-Knows text, not tokens.
+Works on text, not on tokens.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ INSTRUCTION_KEY = "### Instruction:"
 INPUT_KEY = "Input:"
 RESPONSE_KEY = "### Response:\n"
 END_KEY = "### End"
-_PREAMBLE = f"{INTRO}\n\n{INSTRUCTION_KEY}"
+_PROMPT_PREFIX = f"{INTRO}\n\n{INSTRUCTION_KEY}"
 ADDED_TOKENS = (END_KEY, INSTRUCTION_KEY, RESPONSE_KEY)
 
-MAX_CHARACTERS = 100_000  # far beyond any context here; bounds what tokenizing can cost
+MAX_CHARACTERS = 100_000  # far beyond any context; bounds the time of tokenization
 
 
 def format_prompt(instruction: str, context: str = "") -> str:
     """The text that Dolly was trained to continue.
 
     Args:
-        instruction: what to do; must not be blank.
-        context: what to do it with (a passage, a list); may be empty.
+        instruction: the task; must not be blank.
+        context: the text for the task, such as a passage or a list; may be empty.
 
     Raises:
         UserError: either text is blank where it must not be, too long, or not valid text.
     """
     instruction, context = check_texts(instruction, context)
     given = f"{instruction}\n\n{INPUT_KEY}\n{context}" if context else instruction
-    return f"{_PREAMBLE}\n{given}\n\n{RESPONSE_KEY}"
+    return f"{_PROMPT_PREFIX}\n{given}\n\n{RESPONSE_KEY}"
 
 
 def check_texts(instruction: str, context: str = "") -> tuple[str, str]:
-    """Both without surrounding blanks.
+    """Both texts without surrounding blanks.
 
     Raises:
         UserError: either text is blank where it must not be, too long, or not valid text.
@@ -49,7 +49,7 @@ def check_texts(instruction: str, context: str = "") -> tuple[str, str]:
 
 
 def _clean(field: str, text: str) -> str:
-    """`text` without surrounding blanks, or the reason why it cannot be used."""
+    """`text` without surrounding blanks; raises UserError if it is not valid."""
     if not isinstance(text, str):
         raise UserError(field, text, "give it as text")
     if len(text) > MAX_CHARACTERS:

@@ -1,9 +1,9 @@
-"""Text to token ids, and token ids to text as they come.
+"""Tokenizers: text to token ids, and streamed token ids to text.
 
-Byte-level BPE (GPT-2, GPT-NeoX and so Dolly, Llama 3, Qwen), and SentencePiece's kind, which marks
-blanks and falls back to bytes (Llama 2, Mistral).
+Supports byte-level BPE (GPT-2, GPT-NeoX and thus Dolly, Llama 3, Qwen), and SentencePiece models,
+which mark blanks and fall back to bytes (Llama 2, Mistral).
 
-Uses `tokenizers` directly: `transformers` would import torch wherever it is installed.
+It uses `tokenizers` directly, since `transformers` would import PyTorch if that is installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PromptFormat = Literal["dolly", "chat", "plain"]
 
 _EOS = "<|endoftext|>"
 _BLANK = "▁"  # SentencePiece's
-_SAMPLE = (  # words, numbers, blanks, code, scripts and emoji: what tokenizers cut differently
+_SAMPLE = (  # words, numbers, blanks, code, scripts and emoji, which tokenizers split differently
     "The 3 quick brown foxes can't jump 12,345 times over  the\tlazy dog!\n\n  def f(x):\n"
     "        return x**2 # naïve café, Ελληνικά, 日本語, עברית 🦊👩‍🚀 http://a.b/c?d=e ﬁ …"
 )
@@ -35,17 +35,17 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Tokenizer:
-    """A model's tokenizer, and how it wants to be asked.
+    """A model's tokenizer and its prompt format.
 
     Args:
-        folder: holds `tokenizer.json`, and perhaps a chat template.
+        folder: contains `tokenizer.json`, and perhaps a chat template.
 
     Attributes:
-        vocab: the id of each piece.
+        vocab: the id of each token's text.
         size: one more than the largest id.
         end_ids: tokens that end an answer.
-        format: Dolly's if its three marks are single tokens; else the model's own chat template;
-            else plain text, to be continued.
+        format: "dolly" if Dolly's three added tokens exist; else "chat" if the model has a chat
+            template; else "plain", text to be continued.
 
     Raises:
         UserError: the file is missing or unreadable.
@@ -71,14 +71,14 @@ class Tokenizer:
             self.format = "dolly"
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """Its ids; `special`: with those that the tokenizer puts around a text."""
+        """The ids of a text; with `special`, including those that the tokenizer adds around it."""
         return list(self._fast.encode(text, add_special_tokens=special).ids)
 
     def ask(self, instruction: str, context: str = "") -> list[int]:
-        """The prompt's ids, in the model's format.
+        """The ids of the prompt, in the model's format.
 
         Raises:
-            UserError: its chat template does not take them.
+            UserError: the chat template refuses the texts.
         """
         instruction, context = check_texts(instruction, context)
         if self.format == "dolly":
@@ -90,19 +90,19 @@ class Tokenizer:
 
     @property
     def shared_prefix(self) -> list[int]:
-        """The ids that all prompts begin with."""
+        """The ids with which all prompts begin."""
         pairs = zip(self.ask("a"), self.ask("Why?"), strict=False)
         return [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
     def piece(self, token: int) -> str:
-        """One token on its own, for showing; bytes that are no whole character become �."""
+        """The text of a single token, for display; incomplete characters become �."""
         return self._bytes[token].decode("utf-8", "replace") if token < self.size else ""
 
     def detokenizer(self) -> Detokenizer:
         return Detokenizer(self._bytes, self.end_ids)
 
     def _byte_table(self, byte_level: bool) -> list[bytes]:
-        """The bytes of each token id. Ids that padding left without a token are empty."""
+        """The bytes of each token id; empty for ids without a token."""
         table = [b""] * self.size
         for piece, token in self.vocab.items():
             if byte_level:
@@ -117,9 +117,9 @@ class Tokenizer:
 
 
 class Detokenizer:
-    """Streams one sequence's text: `push` a token, get the whole characters it completes.
+    """Streams one sequence's text: `push` returns the whole characters that a token completes.
 
-    A character whose bytes never all arrive is never shown. The pieces join to the text.
+    The results, joined, are the text. A character that stays incomplete is left out.
     """
 
     def __init__(self, table: list[bytes], silent: frozenset[int]) -> None:
@@ -133,13 +133,13 @@ class Detokenizer:
 
 
 def shared_vocabulary(target: Tokenizer, draft: Tokenizer) -> int:
-    """How many of the target's first ids the draft may propose: all that both know.
+    """The number of the target's first ids that the draft may propose: those that both have.
 
-    The draft may lack tokens that were added to the target (Pythia for Dolly), nothing else. What
-    counts is the content, every id's piece and how a text is cut, and not the size.
+    The draft may only lack tokens that were added to the target (Pythia for Dolly). Compared are
+    the text of every id and the tokens of a sample text, not the sizes.
 
     Raises:
-        UserError: with the first id that differs.
+        UserError: names the first id that differs.
     """
     remedy = "choose a draft whose tokenizer is the target's"
     pieces = {token: piece for piece, token in target.vocab.items()}
@@ -160,15 +160,15 @@ def shared_vocabulary(target: Tokenizer, draft: Tokenizer) -> int:
 
 
 def _end_ids(folder: Path, vocab: Mapping[str, int]) -> frozenset[int]:
-    """Dolly's end key, and whatever the model's own files say that ends a text."""
+    """Dolly's end key, and the end tokens in the model's own files."""
     texts = (END_KEY, _EOS, special_tokens(folder).get("eos_token", ""))
     ends = {vocab[text] for text in texts if text in vocab}
-    said = read_json(folder / "generation_config.json").get("eos_token_id")
-    return frozenset(ends | ({said} if isinstance(said, int) else set(said or ())))
+    eos = read_json(folder / "generation_config.json").get("eos_token_id")
+    return frozenset(ends | ({eos} if isinstance(eos, int) else set(eos or ())))
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-in for each byte, inverted."""
+    """The byte for each of GPT-2's printable characters."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}

@@ -1,4 +1,4 @@
-"""`trace@1`: the one record of a run, how it is made, read and measured.
+"""`trace@1`, the record of a run: recorder, reader and metrics.
 
-Knows decoding's events; no models and no tokenizer.
+Depends on the events of decoding; not on models or tokenizers.
 """

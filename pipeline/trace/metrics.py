@@ -1,6 +1,6 @@
-"""Figures of a trace that take more than a property: by part, by step, by position, by model.
+"""Figures of a trace that are more than a property: by part, by step, by position, by model.
 
-Knows the record, and the economics of speculation; not how anything is shown.
+Depends on the record and on the economics of speculation; not on how figures are shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
 from pipeline.trace.record import Lane, Trace
 
-NO_DIFFERENCE = 0.05  # speedups this close to 1 are none
+NO_DIFFERENCE = 0.05  # a speedup this close to 1 counts as none
 
 _Z = 1.96  # of a 95 % interval
 _FAR_OUT = 3.0  # interquartile ranges above the upper quartile (Tukey's "far out")
@@ -27,7 +27,7 @@ _FAR_OUT = 3.0  # interquartile ranges above the upper quartile (Tukey's "far ou
 
 
 def seconds_by_part(lane: Lane) -> dict[str, float]:
-    """What its time was spent on: prefill, draft, verify, other."""
+    """The lane's time by part: prefill, draft, verify, other."""
     return {
         "prefill": lane.prefill_s,
         "draft": math.fsum(step.draft_s for step in lane.steps),
@@ -64,15 +64,13 @@ def progress(lane: Lane) -> list[LaneProgress]:
 
 
 def break_even_s(trace: Trace, lane: Lane) -> list[float]:
-    """Seconds that the tokens of each step take autoregressively; none if that was not measured."""
+    """Seconds that each step's tokens take autoregressively; empty without that lane."""
     step_s = trace.autoregressive.median_step_s if trace.autoregressive else None
     return [] if step_s is None else [len(tokens) * step_s for tokens in lane.emitted]
 
 
 def outlier_limit(values: Sequence[float]) -> float | None:
-    """What to cut values off at, so that a few far-out ones do not flatten all others in a plot;
-    None if none is far out.
-    """
+    """The limit of a plot's axis that cuts off far outliers; None if there are none."""
     if len(values) < 4:
         return None
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -82,7 +80,7 @@ def outlier_limit(values: Sequence[float]) -> float | None:
 
 
 def outcome(speedup: float) -> Literal["win", "loss", "even"]:
-    """Of speculation."""
+    """Whether speculation is faster, slower, or neither."""
     if abs(speedup - 1) <= NO_DIFFERENCE:
         return "even"
     return "win" if speedup > 1 else "loss"
@@ -90,12 +88,12 @@ def outcome(speedup: float) -> Literal["win", "loss", "even"]:
 
 # --- drafts ---------------------------------------------------------------------------------------
 
-LOST = ("rejected", "unused")  # of the keys of `yields`; the others are tokens emitted
+LOST = ("rejected", "unused")  # the keys of `yields` for drafts that were not emitted
 
 
 def yields(lane: Lane) -> list[dict[str, int]]:
-    """Tokens of each step by what they are: their origin, or drafted and `LOST`. Unused are those
-    drafted after the first rejection, or after the end.
+    """Counts of each step's tokens: emitted ones by origin, and the drafts that were `LOST`. Unused
+    are drafts after the first rejection, or after the end.
     """
     counts = []
     for step, tokens in zip(lane.steps, lane.emitted, strict=True):
@@ -128,7 +126,7 @@ class PositionAcceptance:
 
 
 def acceptance_by_position(lane: Lane) -> list[PositionAcceptance]:
-    """From the first position to the last where a token was tested."""
+    """Acceptance at each position of the draft, up to the last at which a token was tested."""
     longest = max((step.tested for step in lane.steps), default=0)
     return [
         PositionAcceptance(
@@ -145,8 +143,8 @@ class ResidualToken:
 
     Attributes:
         target, draft: the models' probabilities.
-        residual: what the target gives it beyond what the draft did.
-        share: of the residual of all recorded tokens; None if there is none.
+        residual: max(0, target - draft).
+        share: of the residuals of all recorded tokens; None if these are 0.
     """
 
     token: int
@@ -201,8 +199,8 @@ class CacheUse:
 
     Attributes:
         tokens, bytes: that it holds.
-        blocks: that hold them; None where a cache has no blocks, or the trace does not say.
-        rolled_back: tokens dropped at the end of the step; None where the trace does not say.
+        blocks: that hold them; None where a cache has no blocks, or the trace lacks their size.
+        rolled_back: tokens dropped at the end of the step; None where that was not recorded.
     """
 
     tokens: list[int]
@@ -212,17 +210,17 @@ class CacheUse:
 
     @property
     def megabytes(self) -> list[float]:
-        """Of 1,000,000 bytes."""
+        """The bytes in units of 1,000,000."""
         return [size / 1e6 for size in self.bytes]
 
     @property
     def rolled_back_so_far(self) -> list[int] | None:
-        """Tokens dropped by each step and those before it; None where the trace does not say."""
+        """Tokens dropped by each step and those before it; None where that was not recorded."""
         return None if self.rolled_back is None else [*accumulate(self.rolled_back)]
 
 
 def cache_use(trace: Trace, lane: Lane) -> dict[str, CacheUse]:
-    """Of the target, and of the draft where it had a cache."""
+    """The cache of the target, and that of the draft if it has one."""
     block = trace.pair.get("kv_block")
     caches = {}
     for model in ("target", "draft"):

@@ -1,7 +1,7 @@
-"""A trace from JSON that anybody may have written: all that is shown can rely on it.
+"""Reads a trace from untrusted JSON and validates it.
 
-pydantic reads the types, strictly: the dataclasses of `record`, and the objects around them as
-described here. The checks after it hold what types cannot: that the parts belong together.
+pydantic checks the types strictly: the dataclasses of `record`, and the objects around them as
+described here. Further checks ensure that the parts are consistent with each other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pipeline.errors import UserError
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.trace.record import SCHEMA, Lane, StepRecord, Token, Trace
 
-_LARGEST = 2**53  # whole numbers beyond it are not the same in every program
-_SHORTEST, _LONGEST = 1e-9, 1e6  # seconds; what took less, or longer, was not timed
-_TOLERANCE = 1e-6  # between times that are to be equal; relative, and in seconds
-_CANDIDATES = 5  # of each model at each place, at most
+_LARGEST = 2**53  # larger integers are not exact in JavaScript
+_SHORTEST, _LONGEST = 1e-9, 1e6  # seconds of a step, and of a lane
+_TOLERANCE = 1e-6  # between times that must be equal; relative, and in seconds
+_CANDIDATES = 5  # limit for each model at each position
 
 
 def parse_trace(text: str) -> Trace:
-    """Reads what `Trace.to_json` wrote, or what anybody else did. Unknown fields are ignored.
+    """Reads the JSON of a trace. Unknown fields are ignored.
 
     Raises:
-        UserError: the text is not a `trace@1`. It names the path of the first field that is wrong.
+        UserError: the text is not a `trace@1`. It names the path of the first invalid field.
     """
     try:
         return _checked(_validator().validate_json(text, strict=True))
@@ -70,7 +70,7 @@ class _Lanes(TypedDict):
 
 
 class _File(TypedDict):
-    """A `Trace` as a file has it."""
+    """The JSON object of a `Trace`."""
 
     schema: Literal["trace@1"]
     created: str
@@ -82,11 +82,11 @@ class _File(TypedDict):
     pieces: NotRequired[dict[str, Any]]
 
 
-_LIMITS: dict[object, dict[str, object]] = {  # by pydantic's name of a type
-    # Numbers are counts, seconds and probabilities.
+_LIMITS: dict[object, dict[str, object]] = {  # by pydantic's name of the type
+    # All numbers are counts, seconds or probabilities.
     "int": {"ge": 0, "le": _LARGEST},
     "float": {"ge": 0, "allow_inf_nan": False},
-    "tuple": {"fail_fast": True},  # to collect a million errors takes seconds
+    "tuple": {"fail_fast": True},  # collecting a million errors would take seconds
 }
 
 
@@ -96,7 +96,7 @@ def _validator() -> SchemaValidator:
 
 
 def _limited(schema: Any) -> Any:
-    """A schema of pydantic's, with `_LIMITS` on each number and list in it."""
+    """A pydantic schema with `_LIMITS` added to each number and list in it."""
     if isinstance(schema, list):
         return [_limited(part) for part in schema]
     if not isinstance(schema, dict):
@@ -106,12 +106,12 @@ def _limited(schema: Any) -> Any:
 
 
 class _MisfitError(Exception):
-    """A value that is not what belongs there.
+    """A value that is invalid at its place.
 
     Args:
-        where: its path.
-        value: what is there; a list or an object is named by its type.
-        wanted: what it must do, as in "be text".
+        where: the path of the field.
+        value: its value; a list or an object is shown by its type.
+        wanted: the requirement, as in "be text".
     """
 
     def __init__(self, where: str, value: object, wanted: str) -> None:
@@ -126,7 +126,7 @@ def _require(holds: bool, where: str, value: object, wanted: str) -> None:
 
 
 def _misfit(error: ValidationError) -> _MisfitError:
-    """The first of its errors, whose texts are such as "Input should be a valid string"."""
+    """The first of pydantic's errors, whose texts are like "Input should be a valid string"."""
     first = error.errors(include_url=False, include_context=False)[0]
     where = "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in first["loc"])
     value, wanted = first["input"], first["msg"].partition(" should ")[2]
@@ -138,10 +138,10 @@ def _misfit(error: ValidationError) -> _MisfitError:
 
 
 def _checked(file: _File) -> Trace:
-    """The trace, once it is sure that its parts belong together.
+    """The trace, after checks that its parts are consistent.
 
     Raises:
-        UserError: its request is none.
+        UserError: its request is invalid.
     """
     known = {one.name for one in fields(Request)}
     asked = {name: value for name, value in file["request"].items() if name in known}
@@ -168,7 +168,7 @@ def _checked(file: _File) -> Trace:
 
 
 def _check_environment(environment: Mapping[str, Any]) -> None:
-    """Its values can be shown and written again."""
+    """Checks that its values are plain, so that they can be shown and written again."""
     for value in environment.values():
         finite = isinstance(value, float) and isfinite(value)
         plain = value is None or finite or isinstance(value, str | int)
@@ -184,7 +184,7 @@ def _pieces(pieces: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _check_lane(lane: Lane, max_tokens: int, where: str) -> None:
-    """Its steps follow each other, and its tokens and its text are theirs."""
+    """Checks that steps are consecutive, and that tokens and text belong to them."""
     count = len(lane.tokens)
     _require(count <= max_tokens, f"{where}.tokens", count, f"be at most {max_tokens}")
     text = "".join(token.text for token in lane.tokens)
@@ -210,10 +210,10 @@ def _require_time(seconds: float, expected: float, where: str) -> None:
 
 
 def _check_step(step: StepRecord, emitted: Sequence[Token], where: str) -> None:
-    """Its lists are of one length, and its tokens are what became of its draft."""
+    """Checks that its lists have one length, and that its tokens follow from its draft."""
     drafted = len(step.drafted)
-    most = MAX_DRAFT_LENGTH
-    _require(drafted <= most, f"{where}.drafted", drafted, f"be at most {most} long")
+    limit = MAX_DRAFT_LENGTH
+    _require(drafted <= limit, f"{where}.drafted", drafted, f"be at most {limit} long")
     _require(step.accepted <= drafted, f"{where}.accepted", step.accepted, f"be at most {drafted}")
     for name in ("draft_prob", "target_prob", "accept_prob", "uniform"):
         length = len(getattr(step, name))

@@ -1,6 +1,6 @@
-"""`trace@1`: the one record from which everything shown or exported is derived.
+"""`trace@1`: the record from which everything shown or exported is derived.
 
-Stored are counts and seconds; every rate is a property, or a function of `metrics`.
+It stores counts and seconds; rates are properties, or functions of `metrics`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class StepRecord(Round):
 
     @property
     def drafted_at_s(self) -> float:
-        """Its lane's clock when all its tokens were drafted, before their verification."""
+        """The lane's clock at the end of drafting, when verification starts."""
         return self.time_s - self.verify_s - self.other_s
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one decoder did. The texts of `tokens`, joined, are `text`."""
+    """The record of one decoder. The texts of `tokens`, joined, are `text`."""
 
     prefill_s: float
     finish: FinishReason | None  # None while it runs
@@ -67,7 +67,7 @@ class Lane:
 
     @property
     def first_token_s(self) -> float | None:
-        """From the start of prefill to the first token."""
+        """Seconds from the start of prefill to the first token."""
         return self.tokens[0].time_s if self.tokens else None
 
     @property
@@ -112,7 +112,7 @@ class Lane:
 
     @property
     def block_efficiency(self) -> float | None:
-        """Tokens emitted per target run in decoding."""
+        """Tokens emitted per forward pass of the target in decoding."""
         return len(self.tokens) / len(self.steps) if self.steps else None
 
 
@@ -141,7 +141,7 @@ class Trace:
 
     @property
     def kv_cache(self) -> str:
-        """The cache policy, which may not be the one that was asked for."""
+        """The effective cache policy, which may differ from the requested one."""
         return str(self.pair.get("kv_cache", self.request["kv_cache"]))
 
     @property
@@ -156,7 +156,7 @@ class Trace:
 
     @property
     def finished(self) -> bool:
-        """Every lane came to its own end: nothing was cancelled and nothing failed."""
+        """Whether every lane has ended by itself: none was cancelled and none failed."""
         ends = (FinishReason.STOP, FinishReason.LENGTH)
         return bool(self.lanes) and all(lane.finish in ends for lane in self.lanes.values())
 
@@ -183,7 +183,7 @@ class Trace:
 
     @property
     def identical(self) -> bool | None:
-        """Both lanes ended and made the same tokens; None where that is not claimed."""
+        """Whether both finished lanes have the same tokens; None unless both decode greedily."""
         if not (self.finished and self.greedy and self.autoregressive and self.speculative):
             return None
         made = len(self.autoregressive.tokens)

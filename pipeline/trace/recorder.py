@@ -1,4 +1,4 @@
-"""Events to lanes: records what a decoder does, with the text of its tokens."""
+"""Records a decoder's events as a lane, with the text of its tokens."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class LaneRecorder:
     """Turns one lane's events into its `Lane`.
 
     Args:
-        detokenizer: of the lane's text.
-        piece: returns the text of a token on its own.
+        detokenizer: streams the lane's text.
+        piece: returns the text of a single token.
 
     Attributes:
-        pieces: the text of each token that a step names, on its own.
+        pieces: the text of each single token that a step names.
     """
 
     def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
@@ -43,7 +43,7 @@ class LaneRecorder:
         self._prefill_s = 0.0
         self._time_s = 0.0
         self._finish: FinishReason | None = None
-        # A step and its tokens at once: `lane` may be called from another thread.
+        # Appended together, since `lane` may be called from another thread.
         self._steps: list[tuple[StepRecord, tuple[Token, ...]]] = []
 
     def record(self, event: Event) -> tuple[Token, ...]:
@@ -62,7 +62,7 @@ class LaneRecorder:
             case Finish(reason=reason):
                 self._finish = reason
             case Drafted():
-                pass  # the step that follows has these, and what became of them
+                pass  # the step that follows repeats these, with their verification
         return ()
 
     @property
@@ -75,7 +75,7 @@ class LaneRecorder:
         return self._finish is not None
 
     def lane(self) -> Lane:
-        """The lane as it stands; from any thread."""
+        """The lane so far; may be called from any thread."""
         recorded = tuple(self._steps)
         steps = tuple(step for step, _ in recorded)
         tokens = tuple(token for _, emitted in recorded for token in emitted)

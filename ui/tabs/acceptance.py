@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, and the speedup that follows."""
+"""Acceptance rates of drafted tokens, and the predicted speedup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: by part, and token by token."""
+"""The time of a run, by part and by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drafters there are. Another one: a file beside these, and its entry in `DRAFTERS`."""
+"""The registry of drafters. To add one, write a module here and list it in `DRAFTERS`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DEFAULT_DRAFTER = MODEL.name
 
 
 def find_drafter(name: str) -> DrafterSpec:
-    """The registry's entry of that name.
+    """Returns the registry's entry of that name.
 
     Raises:
         UserError: there is none.
     """
-    if name not in [*DRAFTERS]:  # a list: what a user gives may not be hashable
+    if name not in [*DRAFTERS]:  # a list, since a user's value may not be hashable
         raise UserError("drafter", name, f"choose one of {', '.join(DRAFTERS)}")
     return DRAFTERS[name]

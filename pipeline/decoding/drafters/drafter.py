@@ -1,4 +1,4 @@
-"""What a drafter is: what it does in a round, what it needs, and what it costs."""
+"""The interface of a drafter, and its registry entry: what it needs and what it costs."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Drafter(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Tokens that it has read."""
+        """Tokens that it has processed."""
         ...
 
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
-        """Reads a prompt, or the rest of it, so that the first proposal is as quick as the others.
+        """Processes a prompt, or the rest of it, so that the first proposal is as fast as others.
 
         Args:
-            tokens: those of the prompt after the first `len(self)`, but for the newest one.
+            tokens: those of the prompt after the first `len(self)`, except the last.
             hidden: float32[m, layers * width], the target's hidden states after each of the last m
-                tokens that it has read, all but the newest; None if the drafter needs none.
+                cached tokens, all of the prompt except the last; None if the drafter needs none.
         """
         ...
 
@@ -50,14 +50,14 @@ class Drafter(Protocol):
         rng: np.random.Generator,
         should_continue: ShouldContinue | None = None,
     ) -> Draft:
-        """Drafts at most `max_tokens` to follow `tokens`: none after an end token, and none after
-        one that `should_continue` says no to. That one is part of the draft: left out by what was
-        seen of it, the draft would not follow the distributions that it is tested with.
+        """Drafts at most `max_tokens` tokens to follow `tokens`. It stops after an end token, and
+        after a token for which `should_continue` is false. That token stays in the draft: dropping
+        it because of its confidence would bias the distribution that the draft is tested against.
         """
         ...
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
-        """Learns what became of a round, whether or not this drafter was asked to draft in it.
+        """Receives the outcome of each round, including rounds without a draft.
 
         Args:
             step: the round.
@@ -67,18 +67,18 @@ class Drafter(Protocol):
         ...
 
     def rollback(self, length: int) -> None:
-        """Drops all but the first `length` tokens; raises ValueError if fewer are read."""
+        """Drops all but the first `length` tokens; raises ValueError if it has fewer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a drafter can be built from. Models and measurements are made when called for.
+    """The parts from which a drafter is built. Models and measurements are created on demand.
 
     Attributes:
         vocab_size: the target's.
         end_ids: tokens that end the text.
-        draft_model: makes a sequence of the pair's draft model.
+        draft_model: returns a new sequence of the pair's draft model.
         costs: measures the pair, once.
     """
 
@@ -95,10 +95,10 @@ class DrafterSpec:
     Attributes:
         name: in a request and on the command line.
         title: on the page.
-        build: makes the drafter of one generation.
+        build: returns a new drafter for one generation.
         draft_model: whether it runs the pair's draft model.
         hidden_layers: the layers of the target whose hidden states it reads, from 0.
-        cost: what drafting one token costs, of a pair's costs.
+        cost: returns the cost of drafting one token, from a pair's costs.
     """
 
     name: str

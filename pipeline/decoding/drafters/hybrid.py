@@ -1,4 +1,4 @@
-"""Copies from the text where that promises more than the draft model."""
+"""Combines prompt lookup with the draft model: each round uses the one expected to be faster."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
-_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # of both, before anything was tested; in tests
+_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed of both before any test; weight in tests
 
 
 class HybridDrafter:
-    """Looks the text up in each round; copies what it finds if that is expected to emit more tokens
-    for its cost, else the model drafts.
+    """Searches the text in each round. It copies the match if that is expected to emit more tokens
+    per cost; otherwise the model drafts.
 
-    Copying costs nothing, a token of the model costs `costs.draft`, and how often either is
-    accepted is counted over the generation.
+    Copying is free and a token of the model costs `costs.draft`. The acceptance rates of both are
+    counted during the generation.
 
     Args:
-        lookup: copies.
-        model: drafts where nothing is found, or nothing promising.
+        lookup: drafts by copying.
+        model: drafts where no match is found, or only a short one.
         costs: of the pair.
     """
 
@@ -37,7 +37,7 @@ class HybridDrafter:
             lookup: AcceptanceRate(),
             model: AcceptanceRate(),
         }
-        self._last: Drafter = model  # that made the newest draft
+        self._last: Drafter = model  # of the current draft
 
     @property
     def kv_bytes(self) -> int:
@@ -72,7 +72,7 @@ class HybridDrafter:
             drafter.rollback(min(len(drafter), length))
 
     def _copy_pays(self, copied: int, drafted: int) -> bool:
-        """Whether copying so many tokens is worth at least as much as drafting so many."""
+        """Whether copying that many tokens is expected to be as fast as drafting that many."""
         copying = self._expected(self._lookup, copied) / self._costs.of_pass(copied + 1)
         return copying >= self._expected(self._model, drafted) / self._costs.of_round(drafted)
 

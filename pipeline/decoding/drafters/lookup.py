@@ -14,11 +14,11 @@ from pipeline.decoding.verification import Draft
 
 
 class Match(NamedTuple):
-    """What followed the end of the text where it stood before.
+    """The tokens that followed an earlier occurrence of the text's last n-gram.
 
     Attributes:
         tokens: to copy; an end token is the last.
-        confidence: the share of the longest n-gram looked for that was found, 0 to 1.
+        confidence: the length of the n-gram as a share of the longest one, 0 to 1.
     """
 
     tokens: tuple[int, ...] = ()
@@ -26,15 +26,15 @@ class Match(NamedTuple):
 
 
 class PromptLookupDrafter:
-    """Copies what followed the last n-gram of the text when it stood there before (prompt lookup
-    decoding, Saxena 2023).
+    """Copies the tokens that followed an earlier occurrence of the text's last n-gram (prompt
+    lookup decoding, Saxena 2023).
 
-    The longest n-gram that stands anywhere earlier decides, at its latest place. If there is none,
-    the draft is empty. The tokens are certain, so `Draft.probs` is None.
+    It uses the longest n-gram that occurs earlier, at its latest occurrence. Without one, the draft
+    is empty. The draft is deterministic, so `Draft.probs` is None.
 
     Args:
-        end_ids: tokens after which there is nothing to draft.
-        longest, shortest: tokens of an n-gram that is looked for.
+        end_ids: tokens that end the text.
+        longest, shortest: lengths of the n-grams, in tokens.
     """
 
     kv_bytes = 0
@@ -62,7 +62,7 @@ class PromptLookupDrafter:
         return self.draft(self.look_up(tokens, max_tokens), should_continue)
 
     def look_up(self, tokens: Sequence[int], max_tokens: int) -> Match:
-        """At most `max_tokens` that may follow `tokens`."""
+        """Returns at most `max_tokens` tokens that may follow `tokens`."""
         self._read(tokens[len(self._text) :])
         for size in self._sizes:
             start = self._after.get(tuple(self._text[-size:]))
@@ -73,7 +73,7 @@ class PromptLookupDrafter:
         return Match()
 
     def draft(self, match: Match, should_continue: ShouldContinue | None) -> Draft:
-        """As much of a match as `should_continue` asks for."""
+        """The draft of a match, up to where `should_continue` is false."""
         if should_continue:
             for count, token in enumerate(match.tokens, start=1):
                 if token in self._end_ids or not should_continue(match.confidence):

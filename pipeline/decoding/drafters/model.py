@@ -1,4 +1,4 @@
-"""The draft model as a drafter: autoregressive, one token after the other."""
+"""The draft model as a drafter: autoregressive, one token per forward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the keys and values of a sequence are kept: one file a policy, and their registry.
+"""KV cache policies: one module per policy, and their registry.
 
-Importing it loads no OpenVINO, so that the page and the command line can read what there is.
+Importing it does not load OpenVINO, so that the page and the command line can list the policies.
 """

@@ -15,11 +15,11 @@ _FIRST_BLOCKS = 8  # of a new pool, which doubles whenever they are all allocate
 
 
 class BlockPool:
-    """The key and value tensors of one compiled model, and who uses which block of them.
+    """The key and value tensors of one compiled model, and the reference counts of their blocks.
 
     Args:
         compiled: a model prepared for paged attention. Its sequences bind this pool's tensors.
-        lock: held by whoever runs the model, so that the pool cannot grow meanwhile.
+        lock: held during a forward pass, so that the pool cannot grow meanwhile.
     """
 
     def __init__(self, compiled: ov.CompiledModel, lock: RLock) -> None:
@@ -48,7 +48,7 @@ class BlockPool:
         return any(not kind.is_real() for kind in self._types.values())
 
     def allocate(self) -> int:
-        """A block with one reference."""
+        """Allocates a block, with one reference."""
         with self._lock:
             if not self._free:
                 self._grow(2 * len(self._ref_counts))
@@ -57,13 +57,13 @@ class BlockPool:
             return block
 
     def add_ref(self, blocks: Iterable[int]) -> None:
-        """One more reference to each block."""
+        """Adds a reference to each block."""
         with self._lock:
             for block in blocks:
                 self._ref_counts[block] += 1
 
     def free(self, blocks: Iterable[int]) -> None:
-        """One reference less to each block; without any, it can be allocated again."""
+        """Removes a reference from each block; a block without references is free."""
         with self._lock:
             for block in blocks:
                 self._ref_counts[block] -= 1
@@ -71,7 +71,7 @@ class BlockPool:
                     self._free.append(block)
 
     def writable(self, block: int) -> int:
-        """The block, or a copy that replaces the caller's reference if there are others."""
+        """The block if it has no other references, else a copy that replaces the caller's."""
         with self._lock:
             if self._ref_counts[block] == 1:
                 return block
@@ -82,7 +82,7 @@ class BlockPool:
             return copy
 
     def _grow(self, capacity: int) -> None:
-        """Larger tensors with the same blocks at their front. New ones: the old may be in use."""
+        """Allocates larger tensors and copies the blocks; the old tensors may still be in use."""
         import openvino as ov
 
         old, count = self.tensors, len(self._ref_counts)

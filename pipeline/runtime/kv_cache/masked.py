@@ -1,4 +1,4 @@
-"""The IR's own states, where rolled back slots stay and are masked: the alternative to trimming."""
+"""The IR's own states, with masked slots instead of trimming after a rollback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MaskedKVCache:
-    """Rolls back by masking: rejected slots stay, take room, and are never attended to."""
+    """Rolls back by masking: rejected slots stay in memory and are never attended to."""
 
     def __init__(self, request: ov.InferRequest) -> None:
         self._request = request

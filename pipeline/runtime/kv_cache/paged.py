@@ -1,7 +1,7 @@
 """PagedAttention: keys and values in blocks, found through a table (Kwon et al. 2023, 2309.06180).
 
-OpenVINO's own transformation rewrites the stateful graph; the block table is kept here. Rolling
-back is a smaller number and blocks freed: O(1), nothing is copied.
+OpenVINO's transformation rewrites the stateful graph; this module manages the block table. A
+rollback only shortens the sequence and frees blocks: O(1), without a copy.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import openvino as ov
 
 BLOCK_SIZE = 32  # tokens; the CPU plugin's
-# Families whose paged logits are those of the checkpoint (tests/test_families.py). The
-# transformation accepts others too, and MPT's logits come out wrong without an error.
+# Families whose paged logits equal the checkpoint's (tests/test_families.py). The transformation
+# accepts others too, and gives MPT wrong logits without an error.
 _FAMILIES = frozenset(
     ("gpt_neox", "gpt2", "llama", "mistral", "qwen2", "qwen3", "phi", "bloom", "stablelm")
 )
-# The first forward pass of each number of tokens compiles kernels, and no user should wait for
-# that. So there are few such numbers in prefill, and all can be warmed up.
+# The first forward pass of each size compiles kernels. So prefill uses few sizes, all of which are
+# warmed up.
 _PREFILL_CHUNK, _PREFILL_MULTIPLE = 128, 32
 
 
@@ -52,15 +52,15 @@ def _prepare(model: ov.Model, family: str, device: str) -> None:
 class PagedKVCache:
     """One sequence's blocks.
 
-    The tokens of a decoding pass are passed to the plugin as sequences of one token each, which
-    share this one's blocks: attention is faster so, the more so the longer the context, and its
-    kernel is then the same for every number of tokens. Only matrix products take another kernel
-    for a single row. So where logits must be batch-invariant, a single token is padded to two.
+    In decoding, each token of a pass goes to the plugin as a sequence of one token, all of which
+    share this sequence's blocks. Attention is then faster, the more so at long contexts, and uses
+    the same kernel for every number of tokens. Only matrix products use another kernel for a single
+    row; so where logits must be batch-invariant, a single token is padded to two.
 
-    Each token of padding is a sequence without a past, in a block that nobody reads. Passes are
-    also padded to the size asked for, and chunks of a prompt to a multiple of 32.
+    Each token of padding is a sequence without a past, in a block that is never read. Passes are
+    also padded to the requested size, and chunks of a prompt to a multiple of 32.
 
-    A quantised block is quantised as a whole while it fills, so there a pass stays one sequence.
+    A quantised block is quantised as a whole as it fills; there, a pass stays one sequence.
 
     Args:
         request: an infer request of the pool's model.
@@ -79,7 +79,7 @@ class PagedKVCache:
         self._inputs: Inputs = {}
         self._layout: tuple[int, int] | None = None  # padding and tokens that `_inputs` are for
         free = weakref.finalize(self, pool.free, self._table)
-        free.atexit = False  # or the process would wait for a forward pass that is under way
+        free.atexit = False  # else the process would wait for a running forward pass at its end
 
     @property
     def nbytes(self) -> int:
@@ -108,7 +108,7 @@ class PagedKVCache:
         if self._layout != (padding, count):
             self._layout = padding, count
             for name, value in self._lay_out(padding, count).items():
-                # The same array if it can be: binding another one takes the plugin long.
+                # The same array if possible: binding another one is slow.
                 if name not in self._inputs or self._inputs[name].shape != value.shape:
                     self._inputs[name] = value
                 self._inputs[name][...] = value
@@ -129,7 +129,7 @@ class PagedKVCache:
             self._layout = None
 
     def _lay_out(self, padding: int, count: int) -> Inputs:
-        """Which tokens are a sequence, and in which blocks. Padding comes first."""
+        """The inputs that map tokens to sequences and to blocks. Padding comes first."""
         if count <= self._max_split:
             paddings, parts, begins = padding, count, [*range(padding + count + 1)]
         else:
@@ -150,7 +150,7 @@ class PagedKVCache:
         }
 
     def _reserve(self, past: int) -> None:
-        """Writable blocks for what comes after `past`, in the pool's present tensors."""
+        """Makes the blocks after `past` writable, allocates missing ones, and binds the tensors."""
         for place in range(past // BLOCK_SIZE, len(self._table)):
             if (block := self.pool.writable(self._table[place])) != self._table[place]:
                 self._table[place], self._layout = block, None

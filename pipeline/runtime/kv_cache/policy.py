@@ -1,7 +1,4 @@
-"""What a cache policy has to say, and what a cache of it can do.
-
-Knows neither the policies there are (`registry`) nor how a model runs.
-"""
+"""The interfaces of a cache policy and of its caches. The policies are in `registry`."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ Properties = Mapping[str, str | int | bool]
 
 
 class UnsupportedPolicyError(Exception):
-    """The model or the device cannot have this policy; another one serves it."""
+    """The model or the device does not support this policy; the fallback is used."""
 
 
 class KVCache(Protocol):
@@ -41,19 +38,19 @@ class KVCache(Protocol):
         ...
 
     def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
-        """Makes room for `tokens`; returns the inputs of the forward pass that fills it.
+        """Allocates slots for `tokens`; returns the inputs of the forward pass that fills them.
 
         Args:
             tokens: n of them. The last n rows of the forward pass are theirs.
             pad_to: tokens to pad a pass in decoding to, for caches where that is cheap.
 
         Returns:
-            Arrays of the cache, which may write to them at the next call.
+            Arrays of the cache, which the next call may overwrite.
         """
         ...
 
     def rollback(self, length: int) -> None:
-        """Forgets all tokens past `length`.
+        """Drops all but the first `length` tokens.
 
         Raises:
             ValueError: `length` is negative or more than is cached.
@@ -63,11 +60,11 @@ class KVCache(Protocol):
 
 @runtime_checkable
 class PrefixSharing(Protocol):
-    """A cache that can start from what another cache of the same model holds."""
+    """A cache that can start with the contents of another cache of the same model."""
 
     def start_from(self, prefix: Any) -> None:
-        """Holds what `prefix`, a cache of its own class, holds now. Either may grow or roll back
-        afterwards without the other's notice.
+        """Shares the contents of `prefix`, a cache of the same class. Later changes to one do not
+        affect the other.
         """
         ...
 
@@ -78,16 +75,16 @@ def _leave(model: ov.Model, family: str, device: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePolicy:
-    """One way to keep keys and values. The defaults are those of a stateful graph.
+    """A cache policy. The defaults are those of a stateful graph.
 
     Attributes:
         name: in requests, in traces and on the command line.
         summary: a few words for a menu.
-        about: how keys and values are kept, as the rest of a sentence and what follows it.
-        caches: from a compiled model, the lock held while it runs and whether it is to be
-            lossless, what makes the cache of an infer request of that model.
+        about: how keys and values are stored, to follow "This run keeps its keys and values".
+        caches: takes a compiled model, the lock held while it runs, and whether it is lossless;
+            returns a function that makes the cache of an infer request.
         prepare: rewrites, in place, a model of a family for a device; raises
-            UnsupportedPolicyError, with the reason, where it cannot.
+            UnsupportedPolicyError with the reason if it is not supported.
         token_axis: of hidden states.
         precision: of keys and values, unless a request names one.
         lossless_properties: of the plugin; they make logits independent of the number of tokens

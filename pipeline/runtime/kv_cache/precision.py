@@ -11,8 +11,8 @@ KVPrecision = Literal["f32", "f16", "u8", "u4"]
 
 
 def effective_precision(compiled: ov.CompiledModel) -> ov.Type:
-    """The type of a compiled model's keys and values, which may not be the one asked for: an IR's
-    own settings take precedence. Devices without this property keep them as they compute.
+    """The type of a compiled model's keys and values. It may differ from the requested one, since
+    an IR's own settings take precedence. Devices without this property use their inference type.
     """
     names = compiled.get_property("SUPPORTED_PROPERTIES")
     name = "KV_CACHE_PRECISION" if "KV_CACHE_PRECISION" in names else "INFERENCE_PRECISION_HINT"

@@ -1,4 +1,4 @@
-"""The cache policies there are. One of your own: a file beside this one, and its name here."""
+"""The registry of cache policies. To add one, write a module here and list it in `POLICIES`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ POLICIES: dict[str, CachePolicy] = {
 
 
 def find_policy(name: str) -> CachePolicy:
-    """The policy of that name.
+    """Returns the policy of that name.
 
     Raises:
         UserError: there is none.
     """
-    if name not in [*POLICIES]:  # a list: what a user gives may not be hashable
+    if name not in [*POLICIES]:  # a list, since a user's value may not be hashable
         raise UserError("KV cache", name, f"choose one of {', '.join(POLICIES)}")
     return POLICIES[name]

@@ -1,7 +1,7 @@
 """The IR's own states: keys and values that OpenVINO keeps between forward passes.
 
-A state can only grow or be set whole. So a rollback reads every state out, cuts it and sets it
-again, as the paper's notebook does. It is lazy: nothing happens until the next forward pass.
+A state can only grow or be replaced. So a rollback reads every state, cuts it and sets it again, as
+the paper's notebook does. It is deferred until the next forward pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No cache: the whole text in every forward pass. The baseline of the ablation."""
+"""No cache: every forward pass processes the whole text. A baseline for comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Uncached:
-    """Remembers the tokens, and nothing that was computed from them."""
+    """Stores the tokens, but no keys and values."""
 
     nbytes = 0
 
