@@ -57,6 +57,16 @@ class CacheContract(RuleBasedStateMachine):
         assert len(self.sequence) == len(self.tokens)
 
 
+def test_as_many_logits_come_back_as_are_asked_for_whatever_the_chunks_of_a_prompt():
+    lm = model("paged")
+    tokens = [(7 * i) % 300 for i in range(lm.prefill_chunk + 70)]
+    parted = lm.sequence()
+    parted.forward(tokens[:-90], logits_to_keep=0)
+    expected = parted.forward(tokens[-90:], logits_to_keep=90).logits
+    got = lm.sequence().forward(tokens, logits_to_keep=90).logits
+    assert_close(got, expected, "paged")
+
+
 @pytest.mark.parametrize("kv_cache", EXACT)
 def test_logits_are_those_of_a_fresh_sequence(kv_cache):
     run_state_machine_as_test(

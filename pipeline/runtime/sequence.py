@@ -60,7 +60,7 @@ class OVCausalLM:
             hidden states; both are copies.
         """
         chunk, hidden = self._model.prefill_chunk, []
-        while len(tokens) > max(chunk, logits_to_keep):
+        while len(tokens) > chunk and len(tokens) - chunk >= logits_to_keep:
             hidden.append(self._forward(tokens[:chunk], 0, 0).hidden)
             tokens = tokens[chunk:]
         output = self._forward(tokens, logits_to_keep, pad_to)
