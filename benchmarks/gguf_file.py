@@ -30,8 +30,8 @@ _QUERIES, _KEYS = ".q_proj.weight", ".k_proj.weight"
 def write_gguf(folder: Path, path: Path) -> Path:
     """Writes the model in `folder` to the file `path`; returns `path`.
 
-    Token ids mean the same in both. `### End` is no end of text there: what is compared are N
-    tokens, whichever they are.
+    Token ids mean the same in both. Special tokens have other texts there: by their texts llama.cpp
+    would find those that end an answer, and what is compared are N tokens, whichever they are.
 
     Raises:
         UserError: it is not of the Llama architecture.
@@ -98,20 +98,20 @@ def _add_shape(writer: Any, config: dict[str, Any]) -> None:
 def _add_tokens(writer: Any, folder: Path, vocab_size: int) -> None:
     """The byte-level BPE of `tokenizer.json`, SmolLM2's. Prompts come as ids: none is cut here."""
     about = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    added = {token["content"]: token["id"] for token in about["added_tokens"]}
-    pieces = {token: piece for piece, token in (about["model"]["vocab"] | added).items()}
-    kinds = dict.fromkeys(added.values(), gguf.TokenType.CONTROL)
-    normal, unused = gguf.TokenType.NORMAL, gguf.TokenType.UNUSED
+    special = [token["id"] for token in about["added_tokens"] if token["id"] < vocab_size]
+    pieces = {token: piece for piece, token in about["model"]["vocab"].items()}
+    pieces |= {token: f"[special {token}]" for token in special}
+    kinds = dict.fromkeys(pieces, gguf.TokenType.NORMAL)
+    kinds |= dict.fromkeys(special, gguf.TokenType.CONTROL)
+    ids = range(vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
-    writer.add_token_list([pieces.get(i, f"[unused {i}]") for i in range(vocab_size)])
-    writer.add_token_types(
-        [kinds.get(i, normal if i in pieces else unused) for i in range(vocab_size)]
-    )
+    writer.add_token_list([pieces.get(i, f"[unused {i}]") for i in ids])
+    writer.add_token_types([kinds.get(i, gguf.TokenType.UNUSED) for i in ids])
     merges = about["model"]["merges"]
     writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(0)
+    writer.add_bos_token_id(max(special))  # one that answers do not contain, as for the end
+    writer.add_eos_token_id(max(special))
     writer.add_add_bos_token(False)
 
 

@@ -297,7 +297,8 @@ def main() -> int:
                 notes = differences(models)
             results[subject] = compare(models, names, counts, options.repeats)
         show(subject, results[subject])
-    print(*notes, sep="\n")
+    for note in notes:
+        print(note)
     save("peers", draft_length=DRAFT_LENGTH, counts=options.counts, notes=notes, results=results)
     return 0
 

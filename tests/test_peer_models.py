@@ -124,6 +124,7 @@ def test_a_gguf_file_describes_its_model(models: Models) -> None:
     assert told["llama.rope.dimension_count"] == config["head_dim"]
     assert told["llama.rope.freq_base"] == config["rope_parameters"]["rope_theta"]
     assert len(told["tokenizer.ggml.tokens"]) == VOCABULARY
+    assert told["tokenizer.ggml.tokens"][0] != "<|endoftext|>"  # llama.cpp would never sample it
 
 
 @pytest.mark.parametrize("tied", [True, False])
