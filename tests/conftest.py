@@ -1,4 +1,9 @@
-"""A browser for the tests of the page."""
+"""A browser for the tests of the page, and one server for those that need no other.
+
+Nearly all tests of the page share the server of one fake pair. A test that needs other flags, a
+pair that is still on its way, or a server of which little is left afterwards, starts its own
+(`tests.served`).
+"""
 
 import gc
 import os
@@ -6,6 +11,8 @@ import shutil
 
 import pytest
 from playwright.sync_api import Error, sync_playwright
+
+from tests.waiting import PATIENCE
 
 QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fetched on its own
     "--no-sandbox",
@@ -16,8 +23,6 @@ QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fet
     "--disable-component-update",
     "--disable-sync",
 )
-
-PATIENCE = 60_000  # milliseconds that a page may take for anything: others may use the cores
 
 
 def pytest_collection_finish():
@@ -44,35 +49,34 @@ def browser(tmp_path_factory):
             if os.environ.get("CI"):
                 pytest.fail(reason)
             pytest.skip(reason)
-        browser.set_default_timeout(PATIENCE)
+        browser.set_default_timeout(1000 * PATIENCE)
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def fake():
-    """What is served: a Dolly of tables."""
+@pytest.fixture(scope="session")
+def server():
+    """A Dolly of tables, and the address that serves it."""
     from tests.fake_dolly import FakeDolly
-    from tests.served import PLAIN
+    from tests.served import PLAIN, served  # loads Gradio
 
-    return FakeDolly(PLAIN)
-
-
-@pytest.fixture(scope="module")
-def url(fake):
-    from tests.served import served  # loads Gradio
-
+    fake = FakeDolly(PLAIN)
     with served(fake) as url:
-        yield url
+        yield fake, url
 
 
 @pytest.fixture
-def dolly(fake):
-    """The served fake, as fast and as healthy as it was."""
-    from tests.served import PLAIN
-
+def dolly(server):
+    """What is served: as fast and as healthy as any, and with nothing run, in each test."""
+    fake, _ = server
+    fake.reset()
     yield fake
-    fake.pause, fake.fails, fake.texts = 0.0, False, PLAIN
+    fake.reset()
+
+
+@pytest.fixture
+def url(server, dolly):
+    return server[1]
 
 
 @pytest.fixture

@@ -56,9 +56,16 @@ class FakeDolly:
     end_ids: frozenset[int] = frozenset()
 
     def __init__(self, texts: Sequence[str], pause: float = 0.0) -> None:
-        self.texts, self.pause = texts, pause
-        self.fails = False
+        self._as_made = texts, pause
         self.started: list[Run] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Is as it was made; the runs that go on end, and all are forgotten."""
+        for run in self.started:
+            run.cancel()
+        self.texts, self.pause = self._as_made
+        self.fails, self.started = False, []
 
     @property
     def tokenizer(self) -> "FakeDolly":

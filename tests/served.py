@@ -50,6 +50,11 @@ def status_says(page, words):
     )
 
 
+def next_frame(page):
+    """Returns once the page has been drawn again."""
+    page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+
+
 def run(page, instruction="Say something", begins=True):
     """Runs it; returns once the panes show it, and no longer the recorded run."""
     page.get_by_label("Instruction").fill(instruction)

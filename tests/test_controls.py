@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from pipeline.models.pairs import PAIRS
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly, loader_of
-from tests.served import PLAIN, opened, run, served, served_page, status_says, wait_for_end
+from tests.served import (
+    PLAIN,
+    next_frame,
+    opened,
+    run,
+    served,
+    served_page,
+    status_says,
+    wait_for_end,
+)
 from ui import link
 from ui.page import Page
 
@@ -24,8 +33,9 @@ HOSTILE = (
 def page(browser, url):
     with opened(browser, url) as page:
         page.get_by_text("Settings").click()
-        page.get_by_label("New tokens", exact=True).wait_for()
-        page.wait_for_timeout(300)  # Gradio brings later what it held back for what was not there
+        for label in ("Draft length K", "number input for Temperature", "Seed", "KV precision"):
+            page.get_by_label(label, exact=True).wait_for()
+        next_frame(page)  # by then Gradio has updated each field with what it held back
         yield page
 
 

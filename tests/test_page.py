@@ -27,11 +27,12 @@ from tests.served import (
     assert_shows,
     opened,
     run,
-    served,
+    served_page,
     shown,
     status_says,
     wait_for_end,
 )
+from tests.waiting import wait_until
 from ui.component import ASSETS
 from ui.page import Page
 from ui.run.turn import Turn
@@ -79,11 +80,14 @@ def test_a_run_streams_in_both_panes(page, dolly):
     assert_shows(page, dolly.last_trace())
 
 
-def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser):
-    loading = Future()
-    with served(loading) as url, opened(browser, url, status="Loading") as page:
+def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser, monkeypatch):
+    loading, waiting = Future(), []
+    loader = loader_of(loading)
+    wait = loader.wait
+    monkeypatch.setattr(loader, "wait", lambda: waiting.append(True) or wait())
+    with served_page(Page(loader)) as url, opened(browser, url, status="Loading") as page:
         run(page, begins=False)
-        page.wait_for_timeout(500)
+        wait_until(lambda: len(waiting) == 2)  # the page, and its run
         assert page.get_by_test_id("badge").is_visible()  # not live yet
         loading.set_result(FakeDolly(PLAIN))
         wait_for_end(page)
@@ -134,25 +138,20 @@ def test_gradios_queue_has_the_pace_that_the_page_slows_down():
     assert own <= Page(loader_of(FakeDolly(PLAIN))).blocks._queue.sleep_when_free == 0.05
 
 
-def test_a_page_at_rest_draws_nothing(page):
+def test_a_page_at_rest_draws_nothing(browser, url):
     """Gradio's own clock would draw sixty frames a second, which the models pay."""
-    alone = """() => new Promise((tell) => {
-        let [last, frames] = [0, 0];
-        const next = () => {
-            const id = requestAnimationFrame(next); // one more for everybody who asks
-            const alone = !last || id - last === 1;
-            last = id;
-            if (alone && ++frames < 30) return;
-            cancelAnimationFrame(id);
-            tell(alone);
-        };
-        next();
-    })"""
-    for _ in range(5):  # to look is to ask for frames, so there is rest between two looks
-        page.wait_for_timeout(4000)
-        if calm := page.evaluate(alone):
-            break
-    assert calm
+    with closing(browser.new_page()) as page:
+        page.add_init_script(
+            """const ask = window.requestAnimationFrame;
+            window.requestAnimationFrame = (draw) => {
+                window.asked = performance.now();
+                return ask(draw);
+            };"""
+        )
+        page.goto(url)
+        status_says(page, "Ready")
+        calm = "performance.now() - window.asked > 1000"
+        page.wait_for_function(calm, polling=100)  # both in milliseconds
 
 
 def test_marks_tell_where_each_token_came_from(page, dolly):
@@ -230,7 +229,7 @@ def test_greedy_invents_no_number(page):
 
 @pytest.mark.parametrize("stop", ["button", "Escape"])
 def test_stop_stops_the_run_and_the_next_one_works(page, dolly, stop):
-    dolly.pause = 0.05
+    dolly.pause = 0.2
     run(page)
     page.locator("[data-testid=pane-autoregressive] .tok").nth(3).wait_for()
     if stop == "button":

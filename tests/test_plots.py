@@ -15,22 +15,21 @@ FORMULAS = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *
 
 
 @pytest.fixture(scope="module")
-def after(browser, fake, url):
+def after(browser, server):
     """A page whose run has ended, and its trace."""
+    fake, url = server
     with opened(browser, url) as page:
         run(page)
         wait_for_end(page)
         yield page, fake.last_trace()
 
 
-@pytest.fixture(scope="module")
-def running(browser, fake, url):
-    """A page whose run goes on for longer than its tests take."""
-    fake.pause = 0.2
-    with opened(browser, url) as page:
-        run(page)
-        yield page
-    fake.pause = 0.0
+@pytest.fixture
+def running(page, dolly):
+    """A page whose run goes on for longer than its test takes."""
+    dolly.pause = 0.2
+    run(page)
+    return page
 
 
 def show_tab(page, name):
@@ -121,7 +120,7 @@ def test_the_blocks_follow_a_race_that_goes_on(page, dolly):
     wait_for_end(page)
     show_tab(page, "Cache")
     page.locator(".blocks input").fill("2")  # as left by a look at the run before
-    dolly.pause = 0.05
+    dolly.pause = 0.2
     run(page)
     page.wait_for_function(
         """() => {

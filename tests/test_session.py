@@ -1,7 +1,6 @@
 """One browser tab: however a run ends, the page shows its end, and nothing goes on unseen."""
 
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN
+from tests.waiting import wait_until
 from ui.header import Status, header_fields
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
@@ -34,13 +34,6 @@ def ends(changes):
     """How each lane ended, by the lines that the panes get."""
     lines = map(json.loads, changes.lines.splitlines())
     return {line["lane"]: line["reason"] for line in lines if line["kind"] == "end"}
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 2
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(session):
