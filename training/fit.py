@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from pipeline.errors import UserError
 from training.files import replacing
 from training.packing import Batch
-from training.profiles import Phase
 from training.quantisation import Int4Training
+from training.recipe import Phase
 
 LOSSES = "losses.csv"
 _SAVE_EVERY = 180.0  # seconds
@@ -150,15 +150,6 @@ def fit(
     bar.close()
     trained.restore()
     save()
-
-
-def finished(folder: Path, phase: Phase, configuration: str) -> dict[str, torch.Tensor] | None:
-    """The weights after `phase`, if its checkpoint in `folder` says that it is over."""
-    state = _read(_checkpoint(folder, phase), configuration)
-    if state is None or Progress(**state["progress"]).done(phase) < 1:
-        return None
-    weights: dict[str, torch.Tensor] = state["model"]
-    return weights
 
 
 def _checkpoint(folder: Path, phase: Phase) -> Path:

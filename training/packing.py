@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from random import Random
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from tokenizers import Tokenizer
 
 from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, INTRO, format_prompt
 from training.corpus import Record
-from training.tokenizer import END_OF_TEXT
 
 IGNORED = -100  # a position without a loss
 _PREFIX, _PADDING = 0, -1  # segments; examples count from 1
@@ -72,41 +70,14 @@ def response_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
     return ids
 
 
-def example(prefix: int, prompt: Sequence[int], response: Sequence[int], given: int = 0) -> Example:
-    """An example whose loss is on the response after its first `given` tokens only.
+def example(prefix: int, prompt: Sequence[int], response: Sequence[int]) -> Example:
+    """An example whose loss is on the response only.
 
     The first `prefix` tokens of the prompt are taken off.
     """
     tokens = (*prompt[prefix:], *response)
-    silent = min(len(prompt) - prefix - 1 + given, len(tokens) - 1)
+    silent = len(prompt) - prefix - 1
     return Example(tokens[:-1], (IGNORED,) * silent + tokens[silent + 1 :])
-
-
-def astray(examples: Sequence[Example], share: float, draw: Random) -> list[Example]:
-    """The examples with a share of their response tokens read as others from anywhere in them.
-
-    The targets stay right: a model that has written something odd learns to find back.
-    """
-    strays = [target for one in examples for target in one.targets if target != IGNORED]
-
-    def misread(one: Example) -> Example:
-        # A token is of the response if it was itself a target, one place earlier.
-        tokens = tuple(
-            draw.choice(strays) if wanted != IGNORED and draw.random() < share else token
-            for token, wanted in zip(one.tokens, (IGNORED, *one.targets), strict=False)
-        )
-        return Example(tokens, one.targets)
-
-    return [misread(one) for one in examples]
-
-
-def prose_examples(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> Iterator[Example]:
-    """Documents cut to `longest` tokens, each begun by the end-of-text token; loss everywhere."""
-    start = tokenizer.token_to_id(END_OF_TEXT)
-    for encoding in tokenizer.encode_batch(texts):
-        for at in range(0, len(encoding.ids), longest):
-            ids = (start, *encoding.ids[at : at + longest])
-            yield Example(ids[:-1], ids[1:])
 
 
 def pack(

@@ -11,7 +11,8 @@ from pipeline.errors import UserError
 
 Weights = Literal["f32", "fp16", "int8", "int4"]
 
-EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "models" / "dolly-mini"
+_ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
+EMBEDDED = _ASSETS / "dolly-mini"  # the default pair
 _BITS: Mapping[Weights, float] = {"f32": 32, "fp16": 16, "int8": 8.1, "int4": 4.6}  # with scales
 _CHECKPOINT_BITS = 16  # as models are published
 _MEMORY_FACTOR = 1.15  # on the weights: caches, activations, and the program itself
@@ -117,16 +118,41 @@ _MINI_EXAMPLES = (  # the speedups of the first three, measured on two cores: 2.
     Example("How many planets?", "How many planets are there?"),
     Example("A question it has not seen", "What should I pack for a weekend in the mountains?"),
 )
+_FROM_CONTEXT = Example(
+    "Answer from a context",
+    "When was the bridge opened, and how long is it?",
+    "The Forth Bridge is a cantilever railway bridge in Scotland. It was opened on 4 March 1890 "
+    "and has a total length of 2,467 metres.",
+)
+_REEF = (
+    "The Great Barrier Reef is the world's largest coral reef system, composed of over 2,900 "
+    "individual reefs and 900 islands stretching for over 2,300 kilometres. It lies in the Coral "
+    "Sea, off the coast of Queensland, Australia. The reef can be seen from outer space and is the "
+    "world's biggest single structure made by living organisms."
+)
+_SMOL_EXAMPLES = (  # the speedups of the first three, measured on two cores: 4.2, 1.0 and 0.7
+    Example(
+        "Wins: much to copy",
+        "What is special about the reef?",
+        _REEF,
+        settings={"drafter": "hybrid", "draft_length": "auto"},
+    ),
+    Example("Breaks even: why is the sky blue?", "Why is the sky blue?"),
+    Example(
+        "Loses: high temperature, eight drafts",
+        "Write a short poem about spring",
+        settings=_HIGH_TEMPERATURE,
+    ),
+    _FROM_CONTEXT,
+    Example("Things to do on a rainy day", "Name some things to do on a rainy day"),
+    Example("A short story", "Write a short story about a dog who finds a map."),
+    Example("An email", "Write an email to my boss asking for a day off"),
+)
 _EXAMPLES = (
     Example("Why is the sky blue?", "Explain why the sky is blue"),
     Example("Ideas for a gift", "Give me five ideas for a birthday gift for my grandmother."),
     Example("A short story", "Write a short story about a dog who finds a map."),
-    Example(
-        "Answer from a context",
-        "When was the bridge opened, and how long is it?",
-        "The Forth Bridge is a cantilever railway bridge in Scotland. It was opened on 4 March "
-        "1890 and has a total length of 2,467 metres.",
-    ),
+    _FROM_CONTEXT,
     Example(
         "High temperature, eight drafts",
         "Write a short story about a dog who finds a map.",
@@ -141,6 +167,10 @@ _PYTHIA = {
     size: Model(f"EleutherAI/pythia-{size}", parameters=parameters, licence="Apache-2.0")
     for size, parameters in (("160m", 162_322_944), ("410m", 405_334_016))
 }
+
+
+def _smol(role: str, parameters: int) -> Model:
+    return Model(str(_ASSETS / "dolly-smol" / role), "int4", parameters, "CC BY-SA 4.0")
 
 
 def _dolly(size: str, draft: Model) -> Pair:
@@ -166,6 +196,15 @@ PAIRS = {
             target=Model(str(EMBEDDED / "target"), parameters=39_845_888, licence="CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), parameters=4_980_736, licence="CC BY-SA 4.0"),
             examples=_MINI_EXAMPLES,
+        ),
+        Pair(
+            name="dolly-smol",
+            title="Dolly smol, 135 M",
+            note="SmolLM2 135M, fine-tuned for this page on Dolly’s instructions. It answers what "
+            "is asked; its facts are often wrong, and its draft is still weak.",
+            target=_smol("target", 134_479_872),
+            draft=_smol("draft", 11_796_480),
+            examples=_SMOL_EXAMPLES,
         ),
         _dolly("3b", _PYTHIA["160m"]),
         _dolly("7b", _PYTHIA["410m"]),

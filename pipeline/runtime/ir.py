@@ -89,7 +89,7 @@ def count_weights(model: ov.Model) -> tuple[int, str]:
     """The number of weights in matrices, and their most common type."""
     counts: Counter[str] = Counter()
     for node in model.get_ops():
-        if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape[:2]) > 1:
+        if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape) > 1:
             counts[node.get_element_type().get_type_name()] += int(np.prod(node.shape))
     return counts.total(), _WEIGHT_NAMES.get(name := counts.most_common(1)[0][0], name)
 

@@ -1,4 +1,4 @@
-"""The draft: some of the target's layers, distilled. `python -m training.smol.draft`
+"""The draft: some of the target's layers, distilled. `python -m training.draft`
 
 It knows the tokens that the answers use most; any other token of a text is read as one unknown
 token, and is never proposed. The loss aims at acceptance (LK loss, arXiv 2602.23881): with p the
@@ -19,13 +19,11 @@ from typing import Any
 import torch
 
 from pipeline.text.prompt import ADDED_TOKENS
-from training import packing
+from training import packing, target
+from training.answers import configuration
+from training.command import Command, run
 from training.fit import fit
 from training.packing import Batch
-from training.smol import target
-from training.smol.answers import configuration
-from training.smol.command import Command, run
-from training.smol.recipe import Recipe
 from training.table import Table, load_table
 
 DRAFT, TARGET_IDS = "draft", "target_ids.json"
@@ -36,7 +34,7 @@ _SHARPNESS = 3.0
 def main(command: Command) -> None:
     """Distils WORK/draft, a checkpoint of transformers, with the map of its rows beside it."""
     recipe, source = command.recipe, command.work / target.TARGET
-    table = load_table(command.work, configuration(recipe), "training.smol.answers")
+    table = load_table(command.work, configuration(recipe), "training.answers")
     tokenizer = target.load_tokenizer(source)
     added = [tokenizer.token_to_id(text) for text in ADDED_TOKENS]
     ids = frequent_tokens(table, recipe.draft.vocabulary, [UNKNOWN, *added])
@@ -55,7 +53,7 @@ def main(command: Command) -> None:
         recipe.draft_phase,
         decay=recipe.weight_decay,
         folder=command.work,
-        configuration=fingerprint(recipe),
+        configuration=target.fingerprint(recipe, "repetition", "answers", "draft", "draft_phase"),
     )
     model.config.target_ids = TARGET_IDS
     out = command.work / DRAFT
@@ -116,12 +114,6 @@ def acceptance_loss(table: Table, rows: torch.Tensor) -> Callable[[Any, Batch], 
         return (weight * divergence + (1 - weight) * (1 - passes)).mean()
 
     return loss
-
-
-def fingerprint(recipe: Recipe) -> str:
-    """All that shapes the draft, as text."""
-    parts = dataclasses.asdict(recipe)
-    return configuration(recipe) + json.dumps([parts["draft"], parts["draft_phase"]])
 
 
 if __name__ == "__main__":

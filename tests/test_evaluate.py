@@ -22,11 +22,11 @@ from pipeline.text.tokenizer import Tokenizer  # noqa: E402
 from tests.archives import write  # noqa: E402
 from tests.tiny_gguf import write_gguf  # noqa: E402
 from tests.traces import MARKUP, STRANGE, ran  # noqa: E402
+from training import bars, base, card, evaluate  # noqa: E402
+from training.command import TIMES, Command, timed  # noqa: E402
 from training.corpus import Record  # noqa: E402
-from training.smol import bars, base, card, evaluate  # noqa: E402
-from training.smol.command import TIMES, Command, timed  # noqa: E402
-from training.smol.evaluate import Raced, Sizes, bits, bits_per_byte, choose, loops  # noqa: E402
-from training.smol.measurements import Measurements, Row, Series  # noqa: E402
+from training.evaluate import Raced, Sizes, bits, bits_per_byte, choose, loops  # noqa: E402
+from training.measurements import Measurements, Row, Series  # noqa: E402
 
 TINY = Sizes(
     records=3, open=2, context=1, reading=2, reading_context=1, answer_tokens=12, race_tokens=8

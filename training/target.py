@@ -1,4 +1,4 @@
-"""The target: all of SmolLM2 fine-tuned on Dolly's records. `python -m training.smol.target`
+"""The target: all of SmolLM2 fine-tuned on Dolly's records. `python -m training.target`
 
 As Databricks made Dolly v2 of Pythia: every category, with contexts, the loss on the response only.
 """
@@ -17,19 +17,20 @@ from torch.nn.functional import cross_entropy
 
 from pipeline.errors import UserError
 from training import corpus, packing
+from training.base import BASE
+from training.command import Command, run
 from training.corpus import Record
 from training.files import replacing_folder
 from training.fit import fit
 from training.packing import IGNORED, Batch
-from training.smol.base import BASE
-from training.smol.command import Command, run
-from training.smol.recipe import Recipe
+from training.recipe import Recipe
 
-TARGET = "target"
+TUNED, TARGET = "tuned", "target"
+_LATER = {"repetition", "answers", "draft", "draft_phase"}
 
 
 def main(command: Command) -> None:
-    """Fine-tunes WORK/base and writes WORK/target, a checkpoint of transformers."""
+    """Fine-tunes WORK/base and writes WORK/tuned, a checkpoint of transformers."""
     recipe, source = command.recipe, command.work / BASE
     tokenizer, model = load_tokenizer(source), load_model(source)
     records = corpus.training_records(command.data)
@@ -49,8 +50,8 @@ def main(command: Command) -> None:
         folder=command.work,
         configuration=fingerprint(recipe),
     )
-    save_model(model, source, command.work / TARGET)
-    print(f"{len(examples)} of {len(records)} records; the target is in {command.work / TARGET}")
+    save_model(model, source, command.work / TUNED)
+    print(f"{len(examples)} of {len(records)} records; the model is in {command.work / TUNED}")
 
 
 def dolly_examples(
@@ -110,17 +111,17 @@ def save_model(model: Any, like: Path, out: Path) -> None:
             (folder / name).write_bytes((like / name).read_bytes())
 
 
-def fingerprint(recipe: Recipe) -> str:
-    """All of the recipe that shapes the target, as text."""
+def fingerprint(recipe: Recipe, *later: str) -> str:
+    """All of the recipe that shapes the fine-tuned model, and those `later` parts, as text."""
     parts = dataclasses.asdict(recipe)
-    for later in ("draft", "draft_phase", "answers"):
-        del parts[later]
-    return json.dumps(parts)
+    kept = set(parts) - _LATER | set(later)
+    return json.dumps({name: part for name, part in parts.items() if name in kept})
 
 
 def _require(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        remedy = f"is not there; run python -m training.smol.{folder.name} first"
+        stage = {TUNED: "target", TARGET: "repetition"}.get(folder.name, folder.name)
+        remedy = f"is not there; run python -m training.{stage} first"
         raise UserError("checkpoint", str(folder), remedy)
 
 

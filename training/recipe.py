@@ -1,0 +1,94 @@
+"""What is trained, on what, and for how long. Knows numbers only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of training: linear warm-up, then a linear decay to the phase's end.
+
+    It ends after `minutes` of training or `steps` optimiser steps, whichever comes first.
+
+    Attributes:
+        rates: learning rate after the warm-up and at the end.
+        warmup: steps.
+        rows: packed rows in an optimiser step.
+        pack: tokens in a packed row.
+        int4_group: weights that share an INT4 scale in the forward pass; 0 trains in float.
+    """
+
+    name: str
+    rates: tuple[float, float]
+    minutes: float = inf
+    steps: int = 1_000_000
+    warmup: int = 25
+    rows: int = 4
+    pack: int = 512
+    int4_group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the target writes for the draft to learn from.
+
+    Attributes:
+        instructions: how many are answered; none of them was held out.
+        samples: sampled answers to each instruction besides the greedy one.
+        top: how many of the target's probabilities are kept at a position.
+        longest: tokens of an answer.
+        batch: answers written at once.
+    """
+
+    instructions: int
+    samples: int = 1
+    temperature: float = 0.7
+    top_p: float = 0.92
+    top: int = 64
+    longest: int = 200
+    batch: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The draft: some of the target's layers, over the target's most frequent tokens.
+
+    Attributes:
+        layers: of the target, in order, that it starts from.
+        vocabulary: rows of its embedding and head.
+    """
+
+    layers: tuple[int, ...]
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All of it.
+
+    Attributes:
+        asked: instructions whose answers are searched for loops, the first of those answered.
+        longest_answer, longest: tokens; longer Dolly records are left out.
+    """
+
+    target: Phase
+    repetition: Phase
+    answers: Answers
+    draft: Draft
+    draft_phase: Phase
+    asked: int = 1600
+    longest_answer: int = 256
+    longest: int = 512
+    weight_decay: float = 0.01
+    seed: int = 0
+
+
+RECIPE = Recipe(
+    target=Phase("target", (1e-4, 0.0), minutes=56, steps=400, int4_group=64),
+    repetition=Phase("repetition", (5e-5, 0.0), minutes=11, steps=80, warmup=5, int4_group=64),
+    answers=Answers(instructions=2400),
+    draft=Draft(layers=(0, 29), vocabulary=8192),
+    draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
+)
