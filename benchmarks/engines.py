@@ -16,10 +16,14 @@ from typing import Any, Literal
 from urllib.request import Request, urlopen
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
+from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.lookup import LOOKUP
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.model import OVModel
 from pipeline.runtime.pair import measure_costs
 from pipeline.text.tokenizer import Tokenizer
@@ -41,6 +45,7 @@ class Models:
 
     Attributes:
         target, draft: as IRs.
+        block: the block draft, for drafters that run one; None without.
         full_draft: the draft as an IR with the target's whole vocabulary, all that other engines
             take; None if `draft` is one.
         gguf: folder with both as GGUF files, llama.cpp's; None if there are none.
@@ -48,8 +53,12 @@ class Models:
 
     target: Path
     draft: Path
+    block: Path | None = None
     full_draft: Path | None = None
     gguf: Path | None = None
+
+
+EMBEDDED_MODELS = Models(EMBEDDED / "target", EMBEDDED / "draft", EMBEDDED / "block")
 
 
 def ours(
@@ -60,19 +69,27 @@ def ours(
 ) -> Answer:
     """As `Dolly` does it, without an end key. No drafter: autoregressive."""
 
-    def compiled(folder: Path) -> OVModel:
-        model = OVModel(folder, lossless=lossless)
+    def compiled(folder: Path, hidden_layers: tuple[int, ...] = ()) -> OVModel:
+        model = OVModel(folder, lossless=lossless, hidden_layers=hidden_layers)
         model.warm_up()
         model.share_prefix(Tokenizer(folder).shared_prefix)
         return model
 
-    target = compiled(models.target)
+    spec = find_drafter(drafter) if drafter else None
+    block = None
+    if models.block and spec and spec.block_draft:
+        block = OVBlockModel(models.block, lossless=lossless)
+        block.warm_up()
+    layers = OVBlockModel.hidden_layers(models.block) if block and models.block else ()
+    target = compiled(models.target, layers)
     lanes = Lanes(target=partial(target.sequence, None))
-    if drafter:
-        draft = compiled(models.draft) if find_drafter(drafter).draft_model else None
-        lanes = replace(lanes, costs=cache(partial(measure_costs, target, draft)))
+    if spec:
+        draft = compiled(models.draft) if spec.draft_model and not block else None
+        lanes = replace(lanes, costs=cache(partial(measure_costs, target, draft, block)))
         if draft:
             lanes = replace(lanes, draft=partial(draft.sequence, None))
+        if block:
+            lanes = replace(lanes, block=partial(block.block, None))
         if draft_length == "auto":
             lanes.costs()  # before the first answer, which is timed
 
@@ -262,7 +279,8 @@ FIXED_DRAFTS = (OURS_SPECULATIVE, "OpenVINO GenAI, speculative", "notebook 2024"
 ENGINES: dict[str, Callable[[Models], Answer]] = {
     OURS: ours,
     OURS_FASTEST: partial(ours, lossless=False),
-    OURS_SPECULATIVE: partial(ours, drafter=DEFAULT_DRAFTER),
+    OURS_SPECULATIVE: partial(ours, drafter=MODEL.name),
+    "this project, block": partial(ours, drafter=BLOCK.name),
     "this project, auto": partial(ours, drafter=DEFAULT_DRAFTER, draft_length="auto"),
     "this project, look-up": partial(ours, drafter=LOOKUP.name),
     "OpenVINO GenAI": genai,

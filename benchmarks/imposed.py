@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.report import save, table
 from benchmarks.shapes import SHAPES, model_folder
 from benchmarks.wrapped import WrappedLM
-from pipeline.decoding.drafters import DEFAULT_DRAFTER
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
@@ -94,7 +94,7 @@ def measure(
     def speculative(k: int, seed: int) -> list[Step]:
         draft = ImposedLM(draft_model.sequence(), text, acceptance, seed)
         lanes = Lanes(target=lambda prompt: exact.sequence(), draft=lambda prompt: draft)
-        return steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, DEFAULT_DRAFTER, k))
+        return steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, MODEL.name, k))
 
     text = [*_PROMPT, *(token for step in autoregressive(exact) for token in step.tokens)]
     times: dict[str, list[float]] = {"fastest": [], "exact": []}

@@ -39,7 +39,8 @@ def main() -> int:
     parser.add_argument("--draft", type=Path, default=EMBEDDED / "draft")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    models = Models(options.target, options.draft)
+    embedded = options.target == EMBEDDED / "target"
+    models = Models(options.target, options.draft, EMBEDDED / "block" if embedded else None)
     try:
         tokenizer = Tokenizer(models.target)
         answers = [

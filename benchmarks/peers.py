@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks.engines import (
     AUTOREGRESSIVE,
     DRAFT_LENGTH,
+    EMBEDDED_MODELS,
     ENGINES,
     FIXED_DRAFTS,
     OURS,
@@ -293,7 +294,7 @@ def main() -> int:
                 folder = model_folder(SHAPES[subject], "int8", tokenizer)
                 models = Models(folder, folder)
             else:
-                models = prepared(Models(EMBEDDED / "target", EMBEDDED / "draft"), Path(made))
+                models = prepared(EMBEDDED_MODELS, Path(made))
                 notes = differences(models)
             results[subject] = compare(models, names, counts, options.repeats)
         show(subject, results[subject])

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.report import Spread, save, table
 from benchmarks.wrapped import WrappedLM
-from pipeline.decoding.drafters import DEFAULT_DRAFTER
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Drafted, Step
 from pipeline.decoding.lanes import NewSequence
 from pipeline.decoding.lm import Output
@@ -122,7 +122,7 @@ def outside_share(dolly: Dolly, **settings: object) -> Spread:
         lanes = replace(lanes, target=_timed(lanes.target, timed), draft=_timed(lanes.draft, timed))
         prompt = dolly.tokenizer.ask(request.instruction, request.context)
         sampling, budget = request.sampling, request.max_new_tokens
-        for event in lanes.speculative(prompt, sampling, budget, DEFAULT_DRAFTER, _K):
+        for event in lanes.speculative(prompt, sampling, budget, MODEL.name, _K):
             if isinstance(event, Step):
                 inside = sum(model.seconds for model in timed)
                 shares.append(100 * (event.seconds - inside) / event.seconds)

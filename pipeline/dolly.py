@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
-from pipeline.decoding.drafters import find_drafter
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.race import Mode, schedule_of
 from pipeline.environment import environment, memory_bytes
@@ -22,6 +21,7 @@ from pipeline.models.store import Store
 from pipeline.progress import in_bytes
 from pipeline.request import Request
 from pipeline.run import Run
+from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
@@ -34,8 +34,7 @@ from pipeline.trace.recorder import LaneRecorder
 _CANDIDATES = 5  # most likely tokens of each model that a trace records per position
 
 
-# A cache policy, the precision of its caches, and the layers whose hidden states are returned.
-_Compilation = tuple[str, KVPrecision | None, tuple[int, ...]]
+_Compilation = tuple[str, KVPrecision | None]  # a cache policy, and the precision of its caches
 
 
 class Dolly:
@@ -71,7 +70,10 @@ class Dolly:
         check_device(device)
         store = store or Store()
         self._folders = [store.folder(model) for model in (self.pair.target, self.pair.draft)]
-        self._needed = sum(weight_bytes(folder) for folder in self._folders)
+        block = self.pair.block
+        self._hidden_layers = OVBlockModel.hidden_layers(block) if block else ()
+        folders = [*self._folders, *([block] if block else [])]
+        self._needed = sum(weight_bytes(folder) for folder in folders)
         if device == "CPU" and self._needed > memory_bytes():
             remedy = f"needs more than this machine's {in_bytes(memory_bytes())}; choose int4"
             raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
@@ -88,14 +90,12 @@ class Dolly:
         self,
         kv_cache: str = DEFAULT_POLICY,
         kv_precision: KVPrecision | None = None,
-        hidden_layers: tuple[int, ...] = (),
     ) -> CompiledPair:
-        """Target and draft for one cache policy, compiled and warmed up on first use. The target
-        returns the hidden states of `hidden_layers`.
+        """The models for one cache policy, compiled and warmed up on first use.
 
         If a model or the device does not support the policy, both use the fallback, with a note.
         """
-        wanted = kv_cache, kv_precision, hidden_layers
+        wanted = kv_cache, kv_precision
         with self._loading:
             if wanted not in self._compiled:
                 while self._compiled and self._crowded():
@@ -104,36 +104,25 @@ class Dolly:
                     compiled = self._compile(*wanted)
                 except UnsupportedPolicyError as reason:
                     note = f"no {kv_cache} cache here ({reason}): the {FALLBACK_POLICY} one is used"
-                    compiled = self._compile(FALLBACK_POLICY, kv_precision, hidden_layers, note)
+                    compiled = self._compile(FALLBACK_POLICY, kv_precision, note)
                 self._compiled[wanted] = compiled
             return self._compiled[wanted]
 
     def models_for(self, request: Request) -> CompiledPair:
-        """The `models` for a request and its drafter."""
-        hidden_layers = find_drafter(request.drafter).hidden_layers
-        return self.models(request.kv_cache, request.kv_precision, hidden_layers)
+        """The `models` for a request."""
+        return self.models(request.kv_cache, request.kv_precision)
 
     def _compile(
-        self,
-        kv_cache: str,
-        kv_precision: KVPrecision | None,
-        hidden_layers: tuple[int, ...],
-        note: str = "",
+        self, kv_cache: str, kv_precision: KVPrecision | None, note: str = ""
     ) -> CompiledPair:
-        target, draft = (
-            OVModel(
-                folder,
-                kv_cache,
-                kv_precision,
-                self._lossless,
-                self._threads,
-                self._device,
-                hidden_layers=layers,
-            )
-            for folder, layers in zip(self._folders, (hidden_layers, ()), strict=True)
-        )
-        self._check_vocabularies(target, draft)
-        compiled = CompiledPair(target, draft, note)
+        options = kv_cache, kv_precision, self._lossless, self._threads, self._device
+        target_folder, draft_folder = self._folders
+        target = OVModel(target_folder, *options, hidden_layers=self._hidden_layers)
+        draft = OVModel(draft_folder, *options)
+        block = OVBlockModel(self.pair.block, *options) if self.pair.block else None
+        for model in (draft, *([block] if block else [])):
+            self._check_vocabularies(target, model)
+        compiled = CompiledPair(target, draft, block, note)
         for model in (target, draft):
             model.share_prefix(self.tokenizer.shared_prefix)
         return compiled
@@ -158,27 +147,15 @@ class Dolly:
 
     def describe(self, models: CompiledPair) -> dict[str, Any]:
         """The trace's `pair`."""
-        target, draft = (
-            {
-                "id": name,
-                "parameters": model.parameters,
-                "weights": model.weights,
-                "bytes": model.weight_bytes,
-                "kv_precision": model.kv_precision,
-            }
-            for name, model in (
-                (self.pair.target.name, models.target),
-                (self.pair.draft.name, models.draft),
-            )
-        )
         return {
             "name": self.pair.name,
             "device": self._device,
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
             "note": models.note,
-            "target": target,
-            "draft": draft,
+            "target": _about(self.pair.target.name, models.target),
+            "draft": _about(self.pair.draft.name, models.draft),
+            "block": _about(f"{self.pair.name}/block", models.block) if models.block else None,
         }
 
     def start(self, request: Request, mode: Mode = "race") -> Run:
@@ -206,6 +183,7 @@ class Dolly:
         return Lanes(
             target=partial(models.target.sequence, self.tokenizer.size),
             draft=partial(models.draft.sequence, self._draft_vocab),
+            block=partial(models.block.block, self._draft_vocab) if models.block else None,
             costs=lambda: models.costs,
             stats=models.stats,
             end_ids=self.tokenizer.end_ids,
@@ -223,6 +201,17 @@ class Dolly:
             "request": asdict(request),
             "prompt_tokens": tuple(prompt),
         }
+
+
+def _about(name: str, model: OVModel) -> dict[str, Any]:
+    """A model in the trace's `pair`."""
+    return {
+        "id": name,
+        "parameters": model.parameters,
+        "weights": model.weights,
+        "bytes": model.weight_bytes,
+        "kv_precision": model.kv_precision,
+    }
 
 
 @cache

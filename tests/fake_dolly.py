@@ -16,7 +16,7 @@ from pipeline.request import Request
 from pipeline.run import Run
 from pipeline.trace.record import Trace
 from pipeline.trace.recorder import LaneRecorder
-from tests.fakes import FakeLM
+from tests.fakes import FakeBlock, FakeLM
 from ui.run.loader import Loader
 
 PAIR = Pair(
@@ -91,8 +91,9 @@ class FakeDolly:
     def start(self, request: Request, mode: Mode = "race") -> Run:
         lanes = Lanes(
             target=lambda prompt: self._target(),
-            draft=lambda prompt: FakeLM(len(self.texts), seed=1, like=self._target(), likeness=0.8),
-            costs=lambda: Costs(0.2, (1.0,) * 9),
+            draft=lambda prompt: self._draft(),
+            block=lambda: FakeBlock(self._draft()),
+            costs=lambda: Costs(0.2, (1.0,) * 9, block=0.2),
             end_ids=self.end_ids,
             candidates=5,
         ).of(
@@ -122,7 +123,12 @@ class FakeDolly:
         return self.started[-1]
 
     def _target(self) -> FakeLM:
-        return FakeLM(len(self.texts), seed=0)
+        target = FakeLM(len(self.texts), seed=0)
+        target.hidden = lambda token: [float(token)]
+        return target
+
+    def _draft(self) -> FakeLM:
+        return FakeLM(len(self.texts), seed=1, like=self._target(), likeness=0.8)
 
     def last_trace(self) -> Trace:
         return self.started[-1].trace()

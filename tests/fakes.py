@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decoding.events import Origin, Step
-from pipeline.decoding.lm import Output
+from pipeline.decoding.lm import Hidden, Output
 from pipeline.decoding.verification import Draft
 
 
@@ -71,6 +71,48 @@ class FakeLM:
         first, second = (0, *tokens)[-2:]
         row: NDArray[np.float64] = self.table[first, second]
         return row[: self.vocab_size] if self.token_ids is None else row[self.token_ids]
+
+
+class FakeBlock:
+    """A block draft of a FakeLM's table. Its first logits are that model's; later ones depend on
+    the token before alone.
+
+    Args:
+        like: the model.
+        length: tokens that it predicts at most.
+    """
+
+    def __init__(self, like: FakeLM, length: int = 8) -> None:
+        self.vocab_size, self.token_ids, self.length = like.vocab_size, like.token_ids, length
+        self.hidden: list[list[float]] = []  # that each token was given with
+        self._lm = like
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._lm.tokens
+
+    @property
+    def kv_bytes(self) -> int:
+        return self._lm.kv_bytes
+
+    def __len__(self) -> int:
+        return len(self._lm)
+
+    def forward(self, tokens: Sequence[int], hidden: Hidden, length: int) -> NDArray[np.float32]:
+        assert len(tokens) == len(hidden)
+        self.hidden += hidden.tolist()
+        logits = self._lm.forward(tokens, min(length, 1)).logits
+        later = np.zeros((max(0, length - 1), self.vocab_size), np.float32)
+        return np.concatenate([logits, later])
+
+    def after(self, logits: NDArray[np.float32], previous: int) -> NDArray[np.float32]:
+        row = self._lm.table[:, previous].mean(0).astype(np.float32)
+        cut = row[: self.vocab_size] if self.token_ids is None else row[self.token_ids]
+        return logits + cut
+
+    def rollback(self, length: int) -> None:
+        self._lm.rollback(length)
+        del self.hidden[length:]
 
 
 def verified(draft: Draft, accepted: int) -> Step:

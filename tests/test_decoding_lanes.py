@@ -8,7 +8,7 @@ from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Finish, Finish
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
-from tests.fakes import FakeLM
+from tests.fakes import FakeBlock, FakeLM
 
 PROMPT, GREEDY, BUDGET = [1, 2, 3], SamplingParams(), 24
 
@@ -22,18 +22,26 @@ class Parts:
 
     def target(self, prompt):
         self.made.append(("target", tuple(prompt)))
-        return FakeLM(9, 0)
+        target = FakeLM(9, 0)
+        target.hidden = lambda token: [float(token)]
+        return target
 
     def draft(self, prompt):
         self.made.append(("draft", tuple(prompt)))
         return FakeLM(9, 1, like=FakeLM(9, 0), likeness=0.8)
 
+    def block(self):
+        self.made.append(("block", ()))
+        return FakeBlock(FakeLM(9, 1, like=FakeLM(9, 0), likeness=0.8))
+
     def costs(self):
         self.measured += 1
-        return Costs(0.1, (1.0,) * 9)
+        return Costs(0.1, (1.0,) * 9, block=0.1)
 
     def lanes(self, **settings):
-        return Lanes(target=self.target, draft=self.draft, costs=self.costs, **settings)
+        return Lanes(
+            target=self.target, draft=self.draft, block=self.block, costs=self.costs, **settings
+        )
 
 
 def tokens(events):
@@ -67,8 +75,16 @@ def test_every_drafter_at_every_length_writes_the_autoregressive_text(drafter, d
 def test_a_lane_asks_only_for_what_its_drafter_needs(drafter):
     parts = Parts()
     list(parts.lanes().speculative(PROMPT, GREEDY, BUDGET, drafter, 4))
-    models = ["target", "draft"] if DRAFTERS[drafter].draft_model else ["target"]
-    assert parts.made == [(model, tuple(PROMPT)) for model in models]
+    drafts = {"model": ["draft"], "block": ["block"], "lookup": [], "hybrid": ["block"]}
+    assert [model for model, _ in parts.made] == ["target", *drafts[drafter]]
+    assert all(prompt in ((), tuple(PROMPT)) for _, prompt in parts.made)
+
+
+def test_without_a_block_draft_the_hybrid_takes_the_draft_model():
+    parts = Parts()
+    lanes = Lanes(target=parts.target, draft=parts.draft, costs=parts.costs)
+    list(lanes.speculative(PROMPT, GREEDY, BUDGET, "hybrid", 4))
+    assert [model for model, _ in parts.made] == ["target", "draft"]
 
 
 def test_an_autoregressive_lane_needs_a_target_alone():

@@ -12,8 +12,7 @@ import pytest
 
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import DRAFTERS, DrafterSpec
-from pipeline.decoding.drafters.model import ModelDrafter
+from pipeline.decoding.drafters import Parts, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
@@ -21,6 +20,7 @@ from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, find_pair
 from pipeline.request import Request
+from pipeline.runtime.block import OVBlockDraft
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.pair import CompiledPair
 from pipeline.trace.reader import parse_trace
@@ -86,6 +86,13 @@ def test_greedy_speculative_equals_autoregressive(k):
     assert 0 < accepted < sum(lane.tested for lane in lanes)
 
 
+@pytest.mark.parametrize("k", LENGTHS)
+def test_a_block_draft_changes_time_only(k):
+    lanes = [assert_lossless(prompt, k, "block") for prompt in PROMPTS[::3]]
+    accepted = sum(lane.accepted for lane in lanes)
+    assert 0 < accepted < sum(lane.tested for lane in lanes)
+
+
 @pytest.mark.parametrize(("kind", "k"), SLOW)
 def test_greedy_speculative_equals_autoregressive_with_the_slower_caches(kind, k):
     """They share the prompts."""
@@ -120,13 +127,14 @@ def test_copies_from_the_prompt_change_time_only(drafter, k):
     assert accepted
 
 
-def test_the_first_tokens_follow_the_target():
+@pytest.mark.parametrize("drafter", ["model", "block"])
+def test_the_first_tokens_follow_the_target(drafter):
     """Two positions, 600 seeds, where drafts are about as often accepted as rejected: the decoder's
     draws against the target's own probabilities.
     """
     vocab = tiny().tokenizer.size
     models = tiny().models()
-    target, draft = (model.sequence(vocab) for model in (models.target, models.draft))
+    target = models.target.sequence(vocab)
     prompt = tiny().tokenizer.encode("A bicycle is")
     joint = {}
     first = next_probs(target, prompt)
@@ -134,13 +142,14 @@ def test_the_first_tokens_follow_the_target():
         second = next_probs(target, [*prompt, a])
         joint |= {(a, b): float(first[a] * second[b]) for b in np.flatnonzero(second).tolist()}
     target.rollback(0)
-    decoder = Speculative(
-        target, ModelDrafter(draft, vocab, frozenset()), partial(Fixed, 2), frozenset()
-    )
+    draft, block = partial(models.draft.sequence, vocab), partial(models.block.block, vocab)
+    parts = Parts(vocab, frozenset(), draft, block, lambda: Costs(0.2, (1.0,) * 9))
+    made = find_drafter(drafter).build(parts)
+    decoder = Speculative(target, made, partial(Fixed, 2), frozenset())
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(600):
-        events = decoder.generate(prompt, SamplingParams(1.5, top_k=6, seed=seed), 2)
-        counts[tuple(t for e in events if isinstance(e, Step) for t in e.tokens)] += 1
+        events = decoder.generate(prompt, SamplingParams(1.5, top_k=6, seed=seed), 3)
+        counts[tuple(t for e in events if isinstance(e, Step) for t in e.tokens)[:2]] += 1
     assert_follows(counts, joint)
 
 
@@ -151,37 +160,28 @@ def next_probs(target, sequence):
     return probabilities(logits, SamplingParams(1.5, top_k=6))[0]
 
 
-def test_a_drafter_that_reads_hidden_states_is_an_entry_of_the_registry(monkeypatch):
-    """Its layers are compiled into the target, and it is handed their states after each round: of
-    every token but the newest, those of a sequence that reads the whole text at once.
-    """
+def test_a_block_draft_is_given_the_target_s_states_of_every_token_but_the_newest(monkeypatch):
+    """Those of a sequence that reads the whole text at once, the shared prefix included."""
     read: list[np.ndarray] = []
+    forward = OVBlockDraft.forward
 
-    class Reader(ModelDrafter):
-        def prefill(self, tokens, hidden=None):
-            read.append(hidden)
-            super().prefill(tokens, hidden)
+    def watched(self, tokens, hidden, length):
+        read.append(hidden)
+        return forward(self, tokens, hidden, length)
 
-        def observe(self, step, hidden=None):
-            read.append(hidden)
-
-    def build(parts):
-        return Reader(parts.draft_model(), parts.vocab_size, parts.end_ids)
-
-    spec = DrafterSpec(name="reader", title="a reader", build=build, hidden_layers=(0, 2))
-    monkeypatch.setitem(DRAFTERS, spec.name, spec)
+    monkeypatch.setattr(OVBlockDraft, "forward", watched)
     wanted = {"instruction": "Why is the sky blue?", "max_new_tokens": 16}
-    trace = answer(drafter=spec.name, **wanted)
+    trace = answer(drafter="block", **wanted)
     assert trace.identical
     assert trace.speculative.text == answer(**wanted).speculative.text
-    rounds = [len(tokens) for tokens in trace.speculative.emitted]
-    assert [len(hidden) for hidden in read] == [len(trace.prompt_tokens) - 1, *rounds]
-    target = tiny().models(hidden_layers=spec.hidden_layers).target
     text = [*trace.prompt_tokens, *ids(trace.speculative)]
-    whole = target.sequence().forward(text[:-1], logits_to_keep=0).hidden
-    layers = (np.split(hidden, 2, axis=1) for hidden in (np.concatenate(read), whole))
-    for got, expected in zip(*layers, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=0, atol=0.02 * np.ptp(expected))
+    whole = tiny().models().target.sequence().forward(text[:-1], logits_to_keep=0).hidden
+    got = np.concatenate(read)
+    assert len(text) - 10 < len(got) <= len(whole)
+    for mine, expected in zip(
+        *(np.split(all, 2, 1) for all in (got, whole[: len(got)])), strict=True
+    ):
+        np.testing.assert_allclose(mine, expected, rtol=0, atol=0.02 * np.ptp(expected))
 
 
 def test_a_trace_of_the_pair_is_read_as_it_was_written():

@@ -17,20 +17,21 @@ from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.errors import UserError
 from tests.chi_square import assert_follows
-from tests.fakes import FakeLM
+from tests.fakes import FakeBlock, FakeLM
 
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(1.0)
-COSTS = Costs(0.05, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), 0.3)
+COSTS = Costs(0.05, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), 0.3, 0.1)
 
 
 def drafter(name, target, ends=frozenset(), likeness=0.5):
+    target.hidden = lambda token: [float(token)]
     draft = FakeLM(target.vocab_size, 9, like=target, likeness=likeness)
-    return DRAFTERS[name].build(Parts(target.vocab_size, ends, lambda: draft, lambda: COSTS))
+    parts = Parts(target.vocab_size, ends, lambda: draft, lambda: FakeBlock(draft), lambda: COSTS)
+    return DRAFTERS[name].build(parts)
 
 
 def draft_lengths(name, k):
-    costs = Costs(DRAFTERS[name].cost(COSTS), COSTS.verify, COSTS.switch)
-    return partial(Fixed, k) if k else partial(Auto, AcceptanceStats(costs))
+    return partial(Fixed, k) if k else partial(Auto, AcceptanceStats(DRAFTERS[name].costs(COSTS)))
 
 
 def tokens(events):
@@ -45,31 +46,69 @@ def test_each_is_registered_under_its_own_name_and_title():
 
 @pytest.mark.parametrize("name", ["nobody", "", None, ["model"], {}])
 def test_a_name_that_is_not_registered_is_refused(name):
-    with pytest.raises(UserError, match="choose one of model, lookup, hybrid"):
+    with pytest.raises(UserError, match="choose one of model, block, lookup, hybrid"):
         find_drafter(name)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_each_needs_only_what_it_declares(name):
     """A part that is not declared is never asked for."""
-
-    def missing():
-        raise AssertionError("not declared")
-
     spec = DRAFTERS[name]
     model = (lambda: FakeLM(4, 1)) if spec.draft_model else missing
-    made = spec.build(Parts(4, frozenset(), model, lambda: COSTS))
+    block = (lambda: FakeBlock(FakeLM(4, 1))) if spec.block_draft else None
+    made = spec.build(Parts(4, frozenset(), model, block, lambda: COSTS))
     target = FakeLM(4, 0)
+    target.hidden = lambda token: [float(token)]
     decoder = Speculative(target, made, partial(Fixed, 3), frozenset())
     assert len(tokens(decoder.generate([1, 2], GREEDY, 9))) == 9
 
 
-def test_a_copy_costs_nothing_to_draft():
-    assert {name: spec.cost(COSTS) for name, spec in DRAFTERS.items()} == {
-        "model": COSTS.draft,
-        "lookup": 0.0,
-        "hybrid": COSTS.draft,
+def test_a_block_has_one_price_and_a_copy_none():
+    """In steps: of a token, and of a draft."""
+    costs = {name: spec.costs(COSTS) for name, spec in DRAFTERS.items()}
+    assert {name: (cost.draft, cost.block) for name, cost in costs.items()} == {
+        "model": (COSTS.draft, 0.0),
+        "block": (0.0, COSTS.block),
+        "lookup": (0.0, 0.0),
+        "hybrid": (0.0, COSTS.block),
     }
+    without = DRAFTERS["hybrid"].costs(Costs(0.05, COSTS.verify))
+    assert (without.draft, without.block) == (0.05, 0.0)
+
+
+def test_a_pair_without_a_block_draft_cannot_draft_blocks():
+    parts = Parts(4, frozenset(), lambda: FakeLM(4, 1), None, lambda: COSTS)
+    with pytest.raises(UserError, match="no block draft; choose another drafter"):
+        DRAFTERS["block"].build(parts)
+
+
+@pytest.mark.parametrize("name", ["block", "hybrid"])
+def test_a_block_draft_reads_what_each_token_was_predicted_from(name):
+    """Its rows are the tokens after the first, each with the target's state of the one before."""
+    target, draft = FakeLM(4, 3), FakeLM(4, 9)
+    target.hidden = lambda token: [float(token)]
+    block = FakeBlock(draft)
+    parts = Parts(4, frozenset(), missing, lambda: block, lambda: COSTS)
+    made, seen = DRAFTERS[name].build(parts), []
+    forward = block.forward
+
+    def watched(tokens, hidden, length):
+        logits = forward(tokens, hidden, length)
+        seen.append(([*block.tokens], [*block.hidden]))
+        return logits
+
+    block.forward = watched
+    prompt = [1, 2, 0, 3]
+    events = Speculative(target, made, partial(Fixed, 4), frozenset()).generate(prompt, GREEDY, 30)
+    text = [*prompt, *tokens(events)]
+    assert len(seen) >= 4
+    for rows, hidden in seen:
+        assert rows == text[1 : 1 + len(rows)]
+        assert hidden == [[float(token)] for token in text[: len(rows)]]
+
+
+def missing():
+    raise AssertionError("not declared")
 
 
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -24,7 +24,7 @@ COST = st.floats(0.001, 10)
 @st.composite
 def costs(draw):
     verify = tuple(draw(st.lists(COST, min_size=1, max_size=9)))
-    return Costs(draw(st.floats(0, 3)), verify, draw(st.floats(0, 3)))
+    return Costs(draw(st.floats(0, 3)), verify, draw(st.floats(0, 3)), draw(st.floats(0, 3)))
 
 
 @st.composite
@@ -41,6 +41,7 @@ def test_in_steps_an_autoregressive_step_costs_one(given_costs):
     assert [cost * unit for cost in steps.verify] == pytest.approx(given_costs.verify)
     assert steps.draft * unit == pytest.approx(given_costs.draft)
     assert steps.switch * unit == pytest.approx(given_costs.switch)
+    assert steps.block * unit == pytest.approx(given_costs.block)
 
 
 @given(costs(), st.integers(0, 12), st.integers(0, 12))
@@ -50,7 +51,8 @@ def test_a_round_costs_its_drafting_and_one_forward_pass(given_costs, drafted, p
     """
     tokens = max(drafted + 1, pad_to)
     verify = given_costs.verify[min(tokens, len(given_costs.verify)) - 1]
-    assert given_costs.of_round(drafted, pad_to) == drafted * given_costs.draft + verify
+    block = given_costs.block if drafted else 0
+    assert given_costs.of_round(drafted, pad_to) == block + drafted * given_costs.draft + verify
 
 
 @given(st.lists(CHANCE, max_size=8))
@@ -177,8 +179,17 @@ def test_tokens_after_the_first_rejection_teach_nothing():
 
 def test_a_single_measurement_changes_the_cost_of_drafting_little():
     known = stats(draft=0.1)
-    known.update_draft_cost(draft_s=100.0, verify_s=1.0, pad_to=3)
+    known.update_draft_cost(1, draft_s=100.0, verify_s=1.0, pad_to=3)
     assert known.costs.draft == pytest.approx(0.11)
     for _ in range(100):
-        known.update_draft_cost(draft_s=0.6, verify_s=2.0, pad_to=3)
+        known.update_draft_cost(1, draft_s=0.6, verify_s=2.0, pad_to=3)
     assert known.costs.draft == pytest.approx(0.3, rel=0.01)
+
+
+@pytest.mark.parametrize("drafted", [1, 4])
+def test_a_block_costs_what_its_round_took_however_many_tokens(drafted):
+    known = AcceptanceStats(Costs(0.0, (1.0,) * 9, block=0.1))
+    for _ in range(100):
+        known.update_draft_cost(drafted, draft_s=0.6, verify_s=2.0, pad_to=3)
+    assert known.costs.block == pytest.approx(0.3, rel=0.01)
+    assert known.costs.draft == 0

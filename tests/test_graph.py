@@ -8,7 +8,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.model import OVModel
-from tests.tiny import WIDTH, tiny, tiny_folder
+from tests.tiny import WIDTH, tiny_folder
 
 TOKENS = np.random.default_rng(0).integers(0, 999, 200).tolist()
 # Tokens of a forward pass, and what it is padded to: a prompt of two chunks, then decoding.
@@ -29,7 +29,7 @@ def outputs(model):
 
 @pytest.mark.parametrize("kv_cache", POLICIES)
 def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
-    both, neither = model((0, 2), kv_cache), tiny().models(kv_cache).target
+    both, neither = model((0, 2), kv_cache), model((), kv_cache)
     for (size, _), got, plain in zip(PASSES, outputs(both), outputs(neither), strict=True):
         assert (got.logits == plain.logits).all()
         assert got.hidden.shape == (size, 2 * WIDTH)
@@ -67,10 +67,14 @@ def test_a_prompt_without_logits_still_has_its_hidden_states():
     assert sequence.forward([], 0).hidden.shape == (0, WIDTH)
 
 
-def test_no_prefix_is_shared_where_the_hidden_states_of_each_token_are_wanted():
-    lm = model((2,))
+def test_a_sequence_returns_the_hidden_states_of_a_shared_prefix_with_its_first():
+    lm = OVModel(tiny_folder() / "target", hidden_layers=(2,))
+    whole = lm.sequence().forward(TOKENS[:20], 0).hidden
     lm.share_prefix(TOKENS[:10])
-    assert len(lm.sequence(prompt=TOKENS[:20])) == 0
+    sequence = lm.sequence(prompt=TOKENS[:20])
+    assert len(sequence) == 10
+    hidden = np.concatenate([sequence.forward(TOKENS[at : at + 5], 0).hidden for at in (10, 15)])
+    np.testing.assert_allclose(hidden, whole, rtol=0, atol=0.01 * np.ptp(whole))
 
 
 @pytest.mark.parametrize("layer", [-1, 99])

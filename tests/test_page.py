@@ -184,7 +184,8 @@ def test_without_colour_no_two_kinds_of_token_look_alike(page, theme):
     assert {kind.inner_text() for kind in kinds} == {"the"}
     pictures = {}
     for kind in kinds:
-        picture = Image.open(BytesIO(kind.locator("> span").screenshot())).convert("L")
+        shown = kind.locator("> span").screenshot(animations="disabled")  # a theme fades in
+        picture = Image.open(BytesIO(shown)).convert("L")
         on_page = Image.new("L", (90, 45), 255 if theme == "light" else 0)
         on_page.paste(picture)
         pictures[kind.get_attribute("data-state")] = np.asarray(on_page, dtype=int)

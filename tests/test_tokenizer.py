@@ -49,8 +49,15 @@ def test_the_end_key_ends_and_has_no_text():
     assert TOKENIZER.detokenizer().push(end) == ""
 
 
+# SmolLM2's vocabulary has no token for some control characters, nor for the first byte of
+# characters of planes 4 to 11, none of which is assigned.
+KNOWN = st.characters(
+    exclude_categories=["Cs"], exclude_characters="\4\6\x13\x14\x16\x1d", max_codepoint=0x3FFFF
+)
+
+
 @settings(max_examples=300)
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+@given(st.text(KNOWN, max_size=40))
 def test_pieces_join_to_the_text_and_are_whole_characters(text):
     stream = TOKENIZER.detokenizer()
     pieces = [stream.push(token) for token in TOKENIZER.encode(text)]

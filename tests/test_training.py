@@ -26,9 +26,12 @@ from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
 from training import (  # noqa: E402
     answers,
     base,
+    block,
     corpus,
     draft,
     export,
+    features,
+    losses,
     packing,
     repetition,
     target,
@@ -37,8 +40,7 @@ from training.command import Command  # noqa: E402
 from training.files import replacing_folder  # noqa: E402
 from training.fit import LOSSES  # noqa: E402
 from training.quantisation import int4  # noqa: E402
-from training.recipe import Answers, Draft, Phase, Recipe  # noqa: E402
-from training.table import Table  # noqa: E402
+from training.recipe import Answers, Block, Draft, Phase, Recipe  # noqa: E402
 
 TINY = Recipe(
     target=Phase(
@@ -53,7 +55,9 @@ TINY = Recipe(
     repetition=Phase("repetition", (1e-3, 0.0), steps=6, rows=2, pack=448, int4_group=32),
     draft=Draft(layers=(0, LAYERS - 1), vocabulary=200),
     draft_phase=Phase("draft", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448),
-    answers=Answers(instructions=8, samples=1, top=8, longest=24, batch=4),
+    answers=Answers(instructions=8, sampled=4, top=8, longest=24, batch=4),
+    block=Block(layers=(0, LAYERS - 1), hidden_layers=(0, LAYERS - 1), anchors=4, rank=4),
+    block_phase=Phase("block", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448, muon=True),
 )
 
 
@@ -78,7 +82,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The recipe up to the draft's checkpoint, run once."""
     command = Command(tmp_path_factory.mktemp("work"), data, package, TINY)
-    for stage in (base, target, repetition, answers, draft):
+    for stage in (base, target, repetition, answers, features, draft, block):
         stage.main(command)
     return command
 
@@ -314,21 +318,12 @@ def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -
     )
 
 
-def test_the_draft_s_loss_is_least_where_the_draft_is_the_target() -> None:
+def test_the_loss_is_least_where_the_draft_is_the_target() -> None:
     """Of a target with probabilities 0.7, 0.2 and 0.1 on what the draft knows."""
-    ids, probs = [0, 5, 6, 7], torch.tensor([[0.7, 0.2, 0.1]])
-    table = Table([], torch.tensor([[5, 6, 7]], dtype=torch.int32), probs.half())
-    loss = draft.acceptance_loss(table, draft.rows_of(ids, 10))
-
-    class Head:
-        def __init__(self, chances: list[float]) -> None:
-            self.logits = torch.tensor([chances]).log()
+    tokens, probs = torch.tensor([[1, 2, 3]]), torch.tensor([[0.7, 0.2, 0.1]])
 
     def of(chances: list[float]) -> float:
-        batch = packing.Batch(*[torch.zeros(1, 1, dtype=torch.int64)] * 4)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(target, "packed_logits", lambda head, _: (head.logits, torch.tensor([0])))
-            return float(loss(Head(chances), batch))
+        return float(losses.acceptance_loss(torch.tensor([chances]).log(), tokens, probs))
 
     right = of([1e-6, 0.7, 0.2, 0.1])
     assert right < of([1e-6, 0.6, 0.3, 0.1]) < of([1e-6, 0.1, 0.2, 0.7])
@@ -355,7 +350,9 @@ def test_stages_out_of_order_name_the_stage_to_run_first(made: Command, tmp_path
         (target, "base"),
         (repetition, "target"),
         (answers, "repetition"),
-        (draft, "answers"),
+        (features, "answers"),
+        (draft, "features"),
+        (block, "features"),
     ):
         with pytest.raises(UserError, match=rf"training\.{first} first"):
             stage.main(command)

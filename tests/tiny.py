@@ -23,7 +23,14 @@ if TYPE_CHECKING:  # importing it takes seconds
 CONTEXT, WIDTH, LAYERS = 1024, 64, 3  # of the target
 _TESTS = Path(__file__).parent
 _MADE = _TESTS.parent / ".pytest_cache" / "tiny"
-_MADE_BY = (Path(__file__), _TESTS / "tiny_tokenizer.py", Path(export.__file__))
+_TRAINING = _TESTS.parent / "training"
+_MADE_BY = (
+    Path(__file__),
+    _TESTS / "tiny_tokenizer.py",
+    Path(export.__file__),
+    _TRAINING / "block.py",
+    _TRAINING / "block_ir.py",
+)
 _MADE_WITH = ("torch", "transformers", "optimum-intel", "nncf", "openvino")
 
 
@@ -35,8 +42,8 @@ def tiny() -> Dolly:
 
 @cache
 def tiny_folder() -> Path:
-    """Its `target/` and `draft/`, not to be written to: made once, and kept for the next session,
-    until what makes it has changed.
+    """Its `target/`, `draft/` and `block/`, not to be written to: made once, and kept for the next
+    session, until what makes it has changed.
     """
     key = hashlib.sha256(b"".join(file.read_bytes() for file in _MADE_BY))
     key.update(" ".join(map(version, _MADE_WITH)).encode())
@@ -71,6 +78,23 @@ def _make(work: Path) -> None:
         model.save_pretrained(work / role)
         write_tokenizer(work / role)
         export.export(work / role, work / "pair" / "tiny" / role)
+    _make_block(work, draft)
+
+
+def _make_block(work: Path, draft: LlamaForCausalLM) -> None:
+    """A block draft of the draft's layers, which reads a little of the target's states."""
+    import torch
+
+    from training.block import BlockDraft, save_block
+    from training.block_ir import export_block
+    from training.recipe import Block
+
+    recipe = Block(layers=(), hidden_layers=(0, LAYERS - 1), rank=4)
+    model = BlockDraft(draft, len(recipe.hidden_layers) * WIDTH, recipe)
+    torch.nn.init.normal_(model.after.weight, std=0.05)
+    ids = [*range(VOCABULARY)]
+    save_block(model, ids, work / "draft", work / "block", recipe)
+    export_block(work / "block", work / "pair" / "tiny" / "block", "int8")
 
 
 def _model(layers: int) -> LlamaForCausalLM:

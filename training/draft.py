@@ -1,10 +1,7 @@
 """The draft: some of the target's layers, distilled. `python -m training.draft`
 
 It knows the tokens that the answers use most; any other token of a text is read as one unknown
-token, and is never proposed. The loss aims at acceptance (LK loss, arXiv 2602.23881): with p the
-target's and q the draft's distribution, and a = sum min(p, q) the chance that a drafted token
-passes, it is lambda KL(p, q) + (1 - lambda) TV(p, q) with lambda = exp(-3 a): likelihood first,
-acceptance later.
+token, and is never proposed.
 """
 
 from __future__ import annotations
@@ -12,45 +9,65 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pipeline.text.prompt import ADDED_TOKENS
-from training import packing, target
-from training.answers import configuration
+from training import target
 from training.command import Command, run
+from training.features import Features, load_features
 from training.fit import fit
-from training.packing import Batch
-from training.table import Table, load_table
+from training.losses import UNKNOWN, acceptance_loss
+from training.packing import IGNORED, Batch
+from training.recipe import Recipe
 
 DRAFT, TARGET_IDS = "draft", "target_ids.json"
-UNKNOWN = 0  # row of the draft: <|endoftext|>, which no answer uses
-_SHARPNESS = 3.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DraftBatch:
+    """Packed rows in the draft's tokens, with the target's probabilities where it wrote.
+
+    Attributes:
+        packed: its targets are rows of the other two.
+        top_tokens, top_probs: [n, top], in the draft's tokens.
+    """
+
+    packed: Batch
+    top_tokens: torch.Tensor
+    top_probs: torch.Tensor
+
+    @property
+    def segments(self) -> torch.Tensor:
+        return self.packed.segments
+
+    def to(self, device: torch.device) -> DraftBatch:
+        return DraftBatch(
+            self.packed.to(device), self.top_tokens.to(device), self.top_probs.to(device)
+        )
 
 
 def main(command: Command) -> None:
     """Distils WORK/draft, a checkpoint of transformers, with the map of its rows beside it."""
     recipe, source = command.recipe, command.work / target.TARGET
-    table = load_table(command.work, configuration(recipe), "training.answers")
-    tokenizer = target.load_tokenizer(source)
-    added = [tokenizer.token_to_id(text) for text in ADDED_TOKENS]
-    ids = frequent_tokens(table, recipe.draft.vocabulary, [UNKNOWN, *added])
+    features = load_features(command.work, recipe)
+    ids, row_of = vocabulary(features, target.load_tokenizer(source), recipe)
     model = make_draft(target.load_model(source), recipe.draft.layers, ids)
-    prefix = packing.shared_prefix(tokenizer)
+    phase = recipe.draft_phase
 
-    def epoch(number: int) -> Iterator[Batch]:
-        order = recipe.seed * 100_000 + number
-        phase = recipe.draft_phase
-        return packing.pack(table.examples, prefix, phase.pack, phase.rows, order)
+    def epoch(number: int) -> Iterator[DraftBatch]:
+        for rows in features.shuffled(phase.rows, (recipe.seed, number)):
+            yield _batch(features, rows, row_of)
 
     fit(
         model,
         epoch,
-        acceptance_loss(table, rows_of(ids, tokenizer.get_vocab_size())),
-        recipe.draft_phase,
+        _loss,
+        phase,
         decay=recipe.weight_decay,
         folder=command.work,
         configuration=target.fingerprint(recipe, "repetition", "answers", "draft", "draft_phase"),
@@ -62,25 +79,36 @@ def main(command: Command) -> None:
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters in {out}")
 
 
-def frequent_tokens(table: Table, count: int, always: list[int]) -> list[int]:
-    """The ids of the `count` tokens that the answers use most, ascending; `always` among them."""
-    used = Counter(dict.fromkeys(always, 1 << 40))
-    for example in table.examples:
-        used.update(
-            token
-            for token, wanted in zip(example.tokens[1:], example.targets, strict=False)
-            if wanted != packing.IGNORED
-        )
-    for token in table.tokens[:, 0].tolist():
-        used[token] += 1
-    return sorted(token for token, _ in used.most_common(count))
+def vocabulary(
+    features: Features, tokenizer: Any, recipe: Recipe
+) -> tuple[list[int], NDArray[np.int64]]:
+    """The target's ids of a draft's tokens, those that answers use most, ascending; and the draft's
+    row of each of the target's ids.
+    """
+    counts = np.bincount(features.likeliest(), minlength=tokenizer.get_vocab_size())
+    counts[[UNKNOWN, *(tokenizer.token_to_id(text) for text in ADDED_TOKENS)]] = len(counts) << 40
+    ids = sorted(np.argsort(-counts, kind="stable")[: recipe.draft.vocabulary].tolist())
+    row_of = np.full(len(counts), UNKNOWN)
+    row_of[ids] = np.arange(len(ids))
+    return ids, row_of
 
 
-def rows_of(ids: list[int], vocab_size: int) -> torch.Tensor:
-    """int64[vocab_size]: the draft's row of each of the target's ids, or `UNKNOWN`."""
-    rows = torch.full((vocab_size,), UNKNOWN)
-    rows[torch.tensor(ids)] = torch.arange(len(ids))
-    return rows
+def _batch(features: Features, rows: NDArray[np.int64], row_of: NDArray[np.int64]) -> DraftBatch:
+    wanted = features.wanted[rows]
+    targets = np.full(wanted.shape, IGNORED)
+    targets[wanted] = np.arange(wanted.sum())
+    columns = (row_of[features.tokens[rows]], targets, features.positions[rows])
+    packed = Batch(*map(torch.from_numpy, (*columns, features.segments[rows])))
+    return DraftBatch(
+        packed,
+        torch.from_numpy(row_of[features.top_tokens[rows][wanted]]),
+        torch.from_numpy(features.top_probs[rows][wanted]),
+    )
+
+
+def _loss(model: Any, batch: DraftBatch) -> torch.Tensor:
+    logits, _ = target.packed_logits(model, batch.packed)  # in the order of the rows, as the tops
+    return acceptance_loss(logits, batch.top_tokens, batch.top_probs).mean()
 
 
 def make_draft(teacher: Any, layers: tuple[int, ...], ids: list[int]) -> Any:
@@ -94,26 +122,6 @@ def make_draft(teacher: Any, layers: tuple[int, ...], ids: list[int]) -> Any:
     for mine, its in zip(draft.model.layers, layers, strict=True):
         mine.load_state_dict(teacher.model.layers[its].state_dict())
     return draft
-
-
-def acceptance_loss(table: Table, rows: torch.Tensor) -> Callable[[Any, Batch], torch.Tensor]:
-    """The LK loss in nats. Of the target's probabilities, those kept in the table count; mass on
-    tokens that the draft lacks can never be accepted.
-    """
-
-    def loss(model: Any, batch: Batch) -> torch.Tensor:
-        read = dataclasses.replace(batch, tokens=rows.to(batch.tokens.device)[batch.tokens])
-        logits, places = target.packed_logits(model, read)
-        tokens = rows[table.tokens[places.cpu()].long()].to(logits.device)
-        known = tokens != UNKNOWN
-        target_probs = table.probs[places.cpu()].float().to(logits.device) * known
-        logs = logits.float().log_softmax(-1).gather(-1, tokens)
-        passes = torch.minimum(target_probs, logs.exp()).sum(-1)
-        weight = torch.exp(-_SHARPNESS * passes.detach())
-        divergence = -(target_probs * logs).sum(-1)
-        return (weight * divergence + (1 - weight) * (1 - passes)).mean()
-
-    return loss
 
 
 if __name__ == "__main__":

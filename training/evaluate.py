@@ -40,16 +40,18 @@ from training.measurements import Measurements, Row, Series
 
 EVALUATION, READING, KEPT = "evaluation.json", "reading.json", "evaluation.jsonl"
 PARTS = ("language", "answers", "open", "context", "reading")
-_ROLES = ("target", "draft")
+_ROLES = ("target", "draft", "block")
 
 SCORED_TOKENS = 300  # of prompt and response, of the records whose bits are counted
 _PIECE = 32  # tokens whose logits are in memory at a time
 SAMPLED = {"temperature": 0.7, "top_p": 0.92}
 _OPEN: Mapping[str, Mapping[str, Any]] = {
-    "greedy, K = 4": {"draft_length": 4},
-    "greedy, K = auto": {"draft_length": "auto"},
-    "sampled, K = 4": {"draft_length": 4, **SAMPLED},
-    "sampled, K = auto": {"draft_length": "auto", **SAMPLED},
+    "greedy, K = 4": {"drafter": "block", "draft_length": 4},
+    "greedy, K = auto": {"drafter": "block", "draft_length": "auto"},
+    "sampled, K = 4": {"drafter": "block", "draft_length": 4, **SAMPLED},
+    "sampled, K = auto": {"drafter": "block", "draft_length": "auto", **SAMPLED},
+    "draft model, greedy, K = 4": {"drafter": "model", "draft_length": 4},
+    "hybrid, greedy, K = auto": {"drafter": "hybrid", "draft_length": "auto"},
 }
 _CONTEXT: Mapping[str, Mapping[str, Any]] = {
     "hybrid, K = 4": {"drafter": "hybrid", "draft_length": 4},
@@ -401,7 +403,8 @@ def _parts(command: Command, sizes: Sizes) -> dict[str, Part]:
         ]
 
     # The same settings, so the answers to read are among the others.
-    answering = partial(racing.series, tokens=sizes.answer_tokens, settings={"draft_length": 4})
+    settings = _OPEN["greedy, K = 4"]
+    answering = partial(racing.series, tokens=sizes.answer_tokens, settings=settings)
     raced: dict[str, dict[str, Series]] = {
         part: {
             name: racing.series(f"{part}, {name}", ids, sizes.race_tokens, setting)

@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
 
 from pipeline.errors import UserError
 from training.files import replacing
-from training.packing import Batch
 from training.quantisation import Int4Training
 from training.recipe import Phase
 
@@ -27,7 +25,17 @@ _SAVE_EVERY = 180.0  # seconds
 _LOG_EVERY = 20  # steps
 _PAUSE = 30.0  # seconds; a step that took longer was suspended, which is not training time
 
-Loss = Callable[[PreTrainedModel, Batch], torch.Tensor]
+
+class Batch(Protocol):
+    """What a step learns from. Positions of `segments` below 0 are padding."""
+
+    @property
+    def segments(self) -> torch.Tensor: ...
+
+    def to(self, device: torch.device) -> Self: ...
+
+
+Loss = Callable[[Any, Any], torch.Tensor]  # of a model and a batch
 Epoch = Callable[[int], Iterator[Batch]]  # epoch number -> its batches, the same at each call
 
 
@@ -64,7 +72,7 @@ def computes_in_bfloat16(device: torch.device) -> bool:
 
 
 def fit(
-    model: PreTrainedModel,
+    model: torch.nn.Module,
     epoch: Epoch,
     loss_of: Loss,
     phase: Phase,
@@ -89,20 +97,17 @@ def fit(
         model.load_state_dict(state["model"])
     model.to(device).train()
     trained = Int4Training(model, phase.int4_group)
-    groups = [
-        {"params": [p for p in trained.parameters if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in trained.parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=phase.rates[0], betas=(0.9, 0.95), fused=True)
+    optimisers = _optimisers(model, trained, phase, decay)
     if state:
-        optimiser.load_state_dict(state["optimiser"])
+        for optimiser, kept in zip(optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(kept)
     progress = Progress(**state["progress"]) if state else Progress()
 
     def save() -> None:
         state = {
             "configuration": configuration,
             "model": trained.state_dict(),
-            "optimiser": optimiser.state_dict(),
+            "optimisers": [optimiser.state_dict() for optimiser in optimisers],
             "progress": asdict(progress),
         }
         with replacing(path) as temporary:
@@ -115,16 +120,18 @@ def fit(
         for index, batch in enumerate(epoch(progress.epoch)):
             if index < progress.batch:
                 continue
-            for group in optimiser.param_groups:
-                group["lr"] = progress.rate(phase)
+            for optimiser in optimisers:
+                for group in optimiser.param_groups:
+                    group["lr"] = progress.rate(phase)
             trained.quantise()
             with torch.autocast(device.type, torch.bfloat16, enabled=computes_in_bfloat16(device)):
                 loss = loss_of(model, batch.to(device))
             loss.backward()  # type: ignore[no-untyped-call]
             trained.pass_gradients()
             torch.nn.utils.clip_grad_norm_(trained.parameters, 1.0)
-            optimiser.step()
-            optimiser.zero_grad()
+            for optimiser in optimisers:
+                optimiser.step()
+                optimiser.zero_grad()
 
             now = time.monotonic()
             losses.append(loss.item())
@@ -150,6 +157,34 @@ def fit(
     bar.close()
     trained.restore()
     save()
+
+
+def _optimisers(
+    model: torch.nn.Module, trained: Int4Training, phase: Phase, decay: float
+) -> list[torch.optim.Optimizer]:
+    """AdamW; or Muon (Jordan et al. 2024) for the matrices of layers, and AdamW for the others."""
+    names = [name for name, _ in model.named_parameters()]
+    by_muon = [
+        parameter
+        for name, parameter in zip(names, trained.parameters, strict=True)
+        if phase.muon and ".layers." in name and parameter.ndim == 2
+    ]
+    known = {id(parameter) for parameter in by_muon}
+    others = [parameter for parameter in trained.parameters if id(parameter) not in known]
+    groups = [
+        {"params": [p for p in others if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    rate = phase.rates[0]
+    found: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=True)
+    ]
+    if by_muon:
+        muon = torch.optim.Muon(
+            by_muon, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
+        )
+        found.append(muon)
+    return found
 
 
 def _checkpoint(folder: Path, phase: Phase) -> Path:

@@ -19,7 +19,7 @@ from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, INTRO, format_prompt
 from training.corpus import Record
 
 IGNORED = -100  # a position without a loss
-_PREFIX, _PADDING = 0, -1  # segments; examples count from 1
+PREFIX, PADDING = 0, -1  # segments; examples count from 1
 _OPEN_ROWS = 16
 
 
@@ -51,7 +51,7 @@ class Batch:
         """Who (second last axis) sees whom (last axis): bool[rows, 1, pack, pack]."""
         own, seen = self.segments[:, :, None], self.segments[:, None, :]
         causal = torch.ones(own.shape[1], own.shape[1], dtype=torch.bool, device=own.device).tril()
-        return (((own == seen) | (seen == _PREFIX)) & causal)[:, None]
+        return (((own == seen) | (seen == PREFIX)) & causal)[:, None]
 
 
 def shared_prefix(tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -113,10 +113,10 @@ def _batch(rows: Sequence[Sequence[Example]], prefix: Sequence[int], length: int
     tokens = np.zeros((len(rows), length), np.int64)
     targets = np.full_like(tokens, IGNORED)
     positions = np.zeros_like(tokens)
-    segments = np.full_like(tokens, _PADDING)
+    segments = np.full_like(tokens, PADDING)
     tokens[:, :start] = prefix
     positions[:, :start] = np.arange(start)
-    segments[:, :start] = _PREFIX
+    segments[:, :start] = PREFIX
     for row, examples in enumerate(rows):
         at = start
         for segment, packed in enumerate(examples, start=1):

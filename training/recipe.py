@@ -18,6 +18,7 @@ class Phase:
         rows: packed rows in an optimiser step.
         pack: tokens in a packed row.
         int4_group: weights that share an INT4 scale in the forward pass; 0 trains in float.
+        muon: whether Muon updates the matrices of layers; AdamW updates all others.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Phase:
     rows: int = 4
     pack: int = 512
     int4_group: int = 0
+    muon: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +38,19 @@ class Answers:
 
     Attributes:
         instructions: how many are answered; none of them was held out.
-        samples: sampled answers to each instruction besides the greedy one.
+        sampled: how many of them are answered again, by sampling.
         top: how many of the target's probabilities are kept at a position.
         longest: tokens of an answer.
-        batch: answers written at once.
+        batch: answers kept at once.
     """
 
     instructions: int
-    samples: int = 1
+    sampled: int = 0
     temperature: float = 0.7
     top_p: float = 0.92
     top: int = 64
     longest: int = 200
-    batch: int = 64
+    batch: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,27 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """The block draft: layers of the target, over the draft's tokens.
+
+    Attributes:
+        layers: of the target, in order, that it starts from.
+        hidden_layers: of the target, from 0, whose streams it reads.
+        length: tokens that it can propose at once.
+        rank: of the bigram term.
+        anchors: tokens of a packed row whose slots are trained in a step.
+        decay: of the loss from one slot to the next.
+    """
+
+    layers: tuple[int, ...]
+    hidden_layers: tuple[int, ...]
+    length: int = 8
+    rank: int = 64
+    anchors: int = 40
+    decay: float = 0.65
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """All of it.
 
@@ -78,6 +101,8 @@ class Recipe:
     answers: Answers
     draft: Draft
     draft_phase: Phase
+    block: Block
+    block_phase: Phase
     asked: int = 1600
     longest_answer: int = 256
     longest: int = 512
@@ -88,7 +113,9 @@ class Recipe:
 RECIPE = Recipe(
     target=Phase("target", (1e-4, 0.0), minutes=56, steps=400, int4_group=64),
     repetition=Phase("repetition", (5e-5, 0.0), minutes=11, steps=80, warmup=5, int4_group=64),
-    answers=Answers(instructions=2400),
+    answers=Answers(instructions=16384, sampled=2304),
     draft=Draft(layers=(0, 29), vocabulary=8192),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
+    block=Block(layers=(0, 29), hidden_layers=(9, 19, 29)),
+    block_phase=Phase("block", (2.5e-3, 0.0), minutes=48, muon=True),
 )

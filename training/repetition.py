@@ -8,6 +8,7 @@ are made unlikely (sequence-level unlikelihood, Welleck et al. 2020, arXiv 1908.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -33,7 +34,8 @@ def main(command: Command) -> None:
     recipe, source = command.recipe, command.work / target.TUNED
     tokenizer, model = target.load_tokenizer(source), target.load_model(source)
     prompts = instructions(tokenizer, command.data, recipe)[: recipe.asked]
-    written = write_all(source, command.work / ANSWERS, prompts, recipe.answers, samples=0)
+    greedy = dataclasses.replace(recipe.answers, sampled=0)
+    written = write_all(source, command.work / ANSWERS, prompts, greedy)
     prefix = packing.shared_prefix(tokenizer)
     digits = frozenset(tokenizer.token_to_id(str(digit)) for digit in range(10))
     starts = [loop_start(answer, digits) for _, answer in written]

@@ -118,13 +118,16 @@ function reason({ line, place, state }) {
     case "untested":
       return "It follows a token that ended the step, so it was never tested.";
     default:
-      return "Proposed by the draft model, not verified yet.";
+      return run.blocks
+        ? "Proposed with all others of its step at once, not verified yet."
+        : "Proposed by the draft model, not verified yet.";
   }
 }
 
 function times(line) {
   const parts = [];
-  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}`);
+  const once = run.blocks && line.draft_top?.length > 0 ? " in one forward pass" : "";
+  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}${once}`);
   parts.push(`${line.drafted.length ? "verify" : "forward pass"} ${milliseconds(line.verify_s)}`);
   return `${parts.join(", ")} · ${milliseconds(line.time_s)} after the start`;
 }

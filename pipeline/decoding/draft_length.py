@@ -106,7 +106,7 @@ class Auto:
         length, rate = best_length(tokens, costs, range(1, pad_to), pad_to, floor)
         if _SWITCH_HORIZON / rate - _SWITCH_HORIZON / best_rate > costs.switch:
             length, self._pad_to = best, best + 1
-        if not length and not costs.draft:
+        if not length and not costs.draft and not costs.block:
             length = len(self._acceptance)  # a lookup is free, so it is always tried
         self._min_yield = costs.draft * max(rate, best_rate)
         self._confidences, self._chance, self._expected = [], 1.0, 0.0
@@ -132,7 +132,7 @@ class Auto:
     def observe(self, step: Step, from_model: bool) -> None:
         stats, drafted = self._stats, len(step.drafted)
         if from_model and drafted and self._pad_to == self._last_pad_to:
-            stats.update_draft_cost(step.draft_s / drafted, step.verify_s, self._pad_to)
+            stats.update_draft_cost(drafted, step.draft_s, step.verify_s, self._pad_to)
         self._last_pad_to = self._pad_to
         if self._pad_to == 1:
             stats.decay()

@@ -34,18 +34,20 @@ class Costs:
         draft: of drafting one token.
         verify: of the target's forward pass of 1, 2, … tokens; the first is an autoregressive step.
             A longer pass is assumed to cost as much as the last.
+        block: of drafting at all, however many tokens, as a block draft does; 0 for other drafts.
         switch: added when a forward pass has another number of tokens than the one before.
     """
 
     draft: float
     verify: Sequence[float]
     switch: float = 0.0
+    block: float = 0.0
 
     @property
     def in_steps(self) -> Costs:
         step = self.verify[0]
         verify = tuple(seconds / step for seconds in self.verify)
-        return Costs(self.draft / step, verify, self.switch / step)
+        return Costs(self.draft / step, verify, self.switch / step, self.block / step)
 
     def of_pass(self, tokens: int) -> float:
         """The cost of the target's forward pass of that many tokens."""
@@ -55,7 +57,8 @@ class Costs:
         """The cost of a round that drafts that many tokens, and verifies them in a forward pass
         padded to `pad_to` tokens.
         """
-        return drafted * self.draft + self.of_pass(drafted + 1 if drafted >= pad_to else pad_to)
+        block = self.block if drafted else 0.0
+        return block + drafted * self.draft + self.of_pass(max(drafted + 1, pad_to))
 
 
 def expected_tokens(acceptance: Iterable[float]) -> list[float]:
@@ -225,19 +228,27 @@ class AcceptanceStats:
         for position, confidence in enumerate(confidences[: min(accepted + 1, drafted)]):
             _count(self._confidences[_bin(confidence)], position < accepted)
 
-    def update_draft_cost(self, draft_s: float, verify_s: float, pad_to: int) -> None:
-        """Updates the cost of drafting one token, relative to the forward pass of `pad_to` tokens
-        that followed at the same speed of the machine. A single measurement changes little.
+    def update_draft_cost(self, drafted: int, draft_s: float, verify_s: float, pad_to: int) -> None:
+        """Updates the cost of a block, or else of drafting one token, by a draft of so many tokens,
+        relative to the forward pass of `pad_to` tokens that followed at the same speed of the
+        machine. A single measurement changes little.
         """
-        known = self.costs.draft
         draft = draft_s / (verify_s / self.costs.verify[pad_to - 1])
-        draft = min(max(draft, known / _MAX_COST_CHANGE), known * _MAX_COST_CHANGE)
-        self.costs = replace(self.costs, draft=known + (1 - _COST_DECAY) * (draft - known))
+        if self.costs.block:
+            self.costs = replace(self.costs, block=_follow(self.costs.block, draft))
+        else:
+            self.costs = replace(self.costs, draft=_follow(self.costs.draft, draft / drafted))
 
     def decay(self) -> None:
         """Reduces the weight of all tests, after a step without a test."""
         for rate in self._positions:
             rate.decay(_IDLE_DECAY)
+
+
+def _follow(known: float, measured: float) -> float:
+    """The known cost, moved towards a measurement."""
+    clipped = min(max(measured, known / _MAX_COST_CHANGE), known * _MAX_COST_CHANGE)
+    return known + (1 - _COST_DECAY) * (clipped - known)
 
 
 def _count(rate: AcceptanceRate, accepted: bool) -> None:

@@ -6,7 +6,7 @@ Depends on the protocols of decoding only; the caller supplies the models.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -15,7 +15,7 @@ from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
 from pipeline.decoding.drafters import DrafterSpec, Parts, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event
-from pipeline.decoding.lm import CausalLM
+from pipeline.decoding.lm import BlockDraft, CausalLM
 from pipeline.decoding.race import Mode
 from pipeline.decoding.sampling import SamplingParams
 
@@ -37,6 +37,7 @@ class Lanes:
     Attributes:
         target, draft: return a new sequence of the model, which may already hold a prefix of the
             prompt.
+        block: likewise of the block draft, or None.
         costs: measures the pair; called only by drafters and draft lengths that need it.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
@@ -45,6 +46,7 @@ class Lanes:
 
     target: NewSequence
     draft: NewSequence = _no_draft_model
+    block: Callable[[], BlockDraft] | None = None
     costs: Callable[[], Costs] = _no_costs
     stats: dict[str, AcceptanceStats] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
@@ -95,7 +97,8 @@ class Lanes:
             UserError: there is no such drafter.
         """
         spec, target = find_drafter(drafter), self.target(prompt)
-        parts = Parts(target.vocab_size, self.end_ids, partial(self.draft, prompt), self.costs)
+        draft = partial(self.draft, prompt)
+        parts = Parts(target.vocab_size, self.end_ids, draft, self.block, self.costs)
         decoder = Speculative(
             target,
             spec.build(parts),
@@ -112,5 +115,5 @@ class Lanes:
             return partial(Fixed, draft_length)
         if spec.name not in self.stats:
             costs = self.costs()
-            self.stats[spec.name] = AcceptanceStats(replace(costs, draft=spec.cost(costs)))
+            self.stats[spec.name] = AcceptanceStats(spec.costs(costs))
         return partial(Auto, self.stats[spec.name])

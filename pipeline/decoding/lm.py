@@ -1,4 +1,4 @@
-"""The interface of a language model for decoding."""
+"""The interfaces of language models for decoding."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+Hidden = NDArray[np.float32]  # [tokens, layers * width]
 
 
 class Output(NamedTuple):
@@ -20,7 +22,7 @@ class Output(NamedTuple):
     """
 
     logits: NDArray[np.float32]
-    hidden: NDArray[np.float32] | None = None
+    hidden: Hidden | None = None
 
 
 class CausalLM(Protocol):
@@ -52,6 +54,49 @@ class CausalLM(Protocol):
             logits_to_keep: how many of the last tokens need logits, at most n.
             pad_to: tokens to pad the forward pass to, where that is cheap. Padding is not cached.
         """
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Drops all but the first `length` tokens; raises ValueError if fewer are cached."""
+        ...
+
+
+class BlockDraft(Protocol):
+    """One sequence of a model that predicts several tokens in one forward pass, with its own cache.
+
+    Attributes:
+        vocab_size, token_ids: as a `CausalLM`'s.
+        length: tokens that it predicts at most.
+    """
+
+    vocab_size: int
+    token_ids: NDArray[np.int64] | None
+    length: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes that its cache holds."""
+        ...
+
+    def __len__(self) -> int:
+        """Tokens in its cache."""
+        ...
+
+    def forward(self, tokens: Sequence[int], hidden: Hidden, length: int) -> NDArray[np.float32]:
+        """Appends tokens, and predicts the next `length` of them.
+
+        Args:
+            tokens: ids, int[n], at least one.
+            hidden: the target's hidden states that each of them was predicted from.
+
+        Returns:
+            logits float32[length, vocab]. The first are those of the next token; of the later ones,
+            `after` gives the logits once the token before is known.
+        """
+        ...
+
+    def after(self, logits: NDArray[np.float32], previous: int) -> NDArray[np.float32]:
+        """The logits of a later token, float32[vocab], if the token before it is `previous`."""
         ...
 
     def rollback(self, length: int) -> None:

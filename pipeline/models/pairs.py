@@ -12,7 +12,7 @@ from pipeline.errors import UserError
 Weights = Literal["f32", "fp16", "int8", "int4"]
 
 _ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
-EMBEDDED = _ASSETS / "dolly-mini"  # the default pair
+EMBEDDED = _ASSETS / "dolly-smol"  # the default pair
 _BITS: Mapping[Weights, float] = {"f32": 32, "fp16": 16, "int8": 8.1, "int4": 4.6}  # with scales
 _CHECKPOINT_BITS = 16  # as models are published
 _MEMORY_FACTOR = 1.15  # on the weights: caches, activations, and the program itself
@@ -76,6 +76,7 @@ class Pair:
         title: on the page.
         note: one line that describes the pair and its limits.
         target, draft: the models, which must have the same tokenizer.
+        block: the folder of a block draft's IR for the target, if there is one.
         examples: example requests for the page.
     """
 
@@ -85,6 +86,7 @@ class Pair:
     target: Model
     draft: Model
     examples: tuple[Example, ...]
+    block: Path | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -101,23 +103,6 @@ class Pair:
 
 
 _HIGH_TEMPERATURE = {"temperature": 1.5, "draft_length": 8}
-_MINI_EXAMPLES = (  # the speedups of the first three, measured on two cores: 2.7, 1.0 and 0.5
-    Example("Wins: why is the sky blue?", "Why is the sky blue?"),
-    Example(
-        "Breaks even: little to copy",
-        "Why is the sky blue?",
-        settings={"drafter": "lookup", "draft_length": "auto"},
-    ),
-    Example(
-        "Loses: high temperature, eight drafts",
-        "Write a short poem about spring",
-        settings=_HIGH_TEMPERATURE,
-    ),
-    Example("A poem about spring", "Write a short poem about spring"),
-    Example("Five hobbies to try", "Give me a bulleted list of 5 hobbies I should try."),
-    Example("How many planets?", "How many planets are there?"),
-    Example("A question it has not seen", "What should I pack for a weekend in the mountains?"),
-)
 _FROM_CONTEXT = Example(
     "Answer from a context",
     "When was the bridge opened, and how long is it?",
@@ -130,14 +115,15 @@ _REEF = (
     "Sea, off the coast of Queensland, Australia. The reef can be seen from outer space and is the "
     "world's biggest single structure made by living organisms."
 )
-_SMOL_EXAMPLES = (  # the speedups of the first three, measured on two cores: 4.2, 1.0 and 0.7
+_SMOL_EXAMPLES = (  # the speedups of the first four, measured on two cores: 1.2, 4.5, 1.0 and 0.8
+    Example("Why is the sky blue?", "Why is the sky blue?"),
     Example(
         "Wins: much to copy",
         "What is special about the reef?",
         _REEF,
         settings={"drafter": "hybrid", "draft_length": "auto"},
     ),
-    Example("Breaks even: why is the sky blue?", "Why is the sky blue?"),
+    Example("Breaks even: a short story", "Write a short story about a dog who finds a map."),
     Example(
         "Loses: high temperature, eight drafts",
         "Write a short poem about spring",
@@ -145,7 +131,6 @@ _SMOL_EXAMPLES = (  # the speedups of the first three, measured on two cores: 4.
     ),
     _FROM_CONTEXT,
     Example("Things to do on a rainy day", "Name some things to do on a rainy day"),
-    Example("A short story", "Write a short story about a dog who finds a map."),
     Example("An email", "Write an email to my boss asking for a day off"),
 )
 _EXAMPLES = (
@@ -169,10 +154,6 @@ _PYTHIA = {
 }
 
 
-def _smol(role: str, parameters: int) -> Model:
-    return Model(str(_ASSETS / "dolly-smol" / role), "int4", parameters, "CC BY-SA 4.0")
-
-
 def _dolly(size: str, draft: Model) -> Pair:
     return Pair(
         name=f"dolly-v2-{size}",
@@ -184,26 +165,18 @@ def _dolly(size: str, draft: Model) -> Pair:
     )
 
 
-DEFAULT_PAIR = "dolly-mini"
+DEFAULT_PAIR = "dolly-smol"
 PAIRS = {
     pair.name: pair
     for pair in (
         Pair(
             name=DEFAULT_PAIR,
-            title="Dolly mini, 40 M",
-            note="A small Dolly trained for this page. It repeats the answers that it was trained "
-            "on almost word for word; to other questions it mostly gives one of those answers.",
-            target=Model(str(EMBEDDED / "target"), parameters=39_845_888, licence="CC BY-SA 4.0"),
-            draft=Model(str(EMBEDDED / "draft"), parameters=4_980_736, licence="CC BY-SA 4.0"),
-            examples=_MINI_EXAMPLES,
-        ),
-        Pair(
-            name="dolly-smol",
             title="Dolly smol, 135 M",
             note="SmolLM2 135M, fine-tuned for this page on Dolly’s instructions. It answers what "
-            "is asked; its facts are often wrong, and its draft is still weak.",
-            target=_smol("target", 134_479_872),
-            draft=_smol("draft", 11_796_480),
+            "is asked; its facts are often wrong.",
+            target=Model(str(EMBEDDED / "target"), "int4", 134_479_872, "CC BY-SA 4.0"),
+            draft=Model(str(EMBEDDED / "draft"), "int4", 11_796_480, "CC BY-SA 4.0"),
+            block=EMBEDDED / "block",
             examples=_SMOL_EXAMPLES,
         ),
         _dolly("3b", _PYTHIA["160m"]),
@@ -214,7 +187,8 @@ PAIRS = {
 
 
 def find_pair(name: str | Path) -> Pair:
-    """The pair of that name, or the one in a folder that holds `target/` and `draft/`.
+    """The pair of that name, or the one in a folder that holds `target/` and `draft/`, and perhaps
+    `block/`.
 
     Raises:
         UserError: there is no such pair.
@@ -250,7 +224,14 @@ def _in_folder(name: str | Path) -> Pair:
         raise UserError("pair", str(name), choices)
     pair = own_pair(str(folder / "target"), str(folder / "draft"))
     name = _own_name(folder.name)
-    return replace(pair, name=name, title=name, note="A pair from your own folder.")
+    block = folder / "block"
+    return replace(
+        pair,
+        name=name,
+        title=name,
+        note="A pair from your own folder.",
+        block=block if block.is_dir() else None,
+    )
 
 
 def _own_name(name: str) -> str:

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -23,6 +24,21 @@ _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 
 
 @dataclass(frozen=True, slots=True)
+class BlockConfig:
+    """Of a block draft: see `pipeline.runtime.block`.
+
+    Attributes:
+        length: tokens that it proposes at most.
+        hidden_layers: of the target, from 0, whose hidden states it reads.
+        bigram: the file of its bigram term.
+    """
+
+    length: int
+    hidden_layers: tuple[int, ...]
+    bigram: Path
+
+
+@dataclass(frozen=True, slots=True)
 class IRConfig:
     """Values of a model's `config.json`.
 
@@ -31,12 +47,14 @@ class IRConfig:
         vocab_size: rows of its embedding.
         context_length: tokens.
         vocabulary: what its rows stand for; None if row i is token i.
+        block: of a block draft, what its configuration says beside; None for other models.
     """
 
     family: str
     vocab_size: int
     context_length: int
     vocabulary: Vocabulary | None
+    block: BlockConfig | None
 
 
 def read_config(folder: Path) -> IRConfig:
@@ -55,11 +73,17 @@ def read_config(folder: Path) -> IRConfig:
         context_length = lengths[0] if lengths else _UNLIMITED
         family, vocab_size = str(config["model_type"]), int(config["vocab_size"])
         trimmed = str(config.get("target_ids") or "")
+        block = _block_config(folder, config) if "block" in config else None
     except (ValueError, KeyError, TypeError, AttributeError):
         remedy = f"replace its damaged {_CONFIG}, or convert the model again"
         raise UserError("model", str(folder), remedy) from None
     vocabulary = read_vocabulary(folder / Path(trimmed).name, vocab_size) if trimmed else None
-    return IRConfig(family, vocab_size, context_length, vocabulary)
+    return IRConfig(family, vocab_size, context_length, vocabulary, block)
+
+
+def _block_config(folder: Path, config: dict[str, Any]) -> BlockConfig:
+    layers = tuple(int(layer) for layer in config["hidden_layers"])
+    return BlockConfig(int(config["block"]), layers, folder / Path(config["bigram"]).name)
 
 
 def read_model(folder: Path) -> ov.Model:

@@ -13,6 +13,7 @@ from threading import RLock
 
 import openvino as ov
 
+from pipeline.decoding.lm import Hidden
 from pipeline.errors import UserError
 from pipeline.runtime.graph import keep_logits, output_hidden
 from pipeline.runtime.ir import count_weights, last_line, read_config, read_model, weight_bytes
@@ -23,7 +24,7 @@ from pipeline.runtime.kv_cache.policy import (
 )
 from pipeline.runtime.kv_cache.precision import KVPrecision, effective_precision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
-from pipeline.runtime.sequence import OVCausalLM
+from pipeline.runtime.sequence import FURTHER_INPUTS, OVCausalLM
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
 
@@ -63,6 +64,7 @@ class OVModel:
         weights: the type that most of them have ("INT8").
         weight_bytes: of its file.
         kv_precision: effective, of the cache.
+        rows: the inputs of a block draft, by name: the type and the shape of a token's row.
         hidden_width: values of the hidden states that are returned for a token; 0 without.
         forward_passes: that its sequences have made.
         lock: held during each of them, since two at a time would compete for the same cores.
@@ -99,6 +101,11 @@ class OVModel:
         policy.prepare(model, config.family, device)
         keep_logits(model, policy.token_axis)
         self.hidden_width = output_hidden(model, hidden_layers) if hidden_layers else 0
+        self.rows = {
+            port.any_name: (port.get_element_type().to_dtype(), _tail(port))
+            for port in model.inputs
+            if port.any_name in FURTHER_INPUTS
+        }
         options: dict[str, str | int | bool] = {
             "PERFORMANCE_HINT": "LATENCY",
             "KV_CACHE_PRECISION": kv_precision or policy.precision,
@@ -118,16 +125,16 @@ class OVModel:
         self.inputs = frozenset(port.any_name for port in self._compiled.inputs)
         self.kv_precision: str = effective_precision(self._compiled).get_type_name()
         self._new_cache = policy.caches(self._compiled, self.lock, lossless)
-        self._prefix: tuple[tuple[int, ...], PrefixSharing] | None = None
+        self._prefix: tuple[tuple[int, ...], PrefixSharing, Hidden | None] | None = None
 
     def share_prefix(self, tokens: Sequence[int]) -> None:
         """Computes the shared prefix of prompts once, so that later sequences start from it. Does
-        nothing if the cache cannot share, or if hidden states are needed for every token.
+        nothing if the cache cannot share.
         """
         sequence = self.sequence()
-        if isinstance(sequence.cache, PrefixSharing) and not self.hidden_width:
-            sequence.forward(tokens, logits_to_keep=0)
-            self._prefix = tuple(tokens), sequence.cache
+        if isinstance(sequence.cache, PrefixSharing):
+            hidden = sequence.forward(tokens, logits_to_keep=0).hidden
+            self._prefix = tuple(tokens), sequence.cache, hidden
 
     def sequence(self, vocab_size: int | None = None, prompt: Sequence[int] = ()) -> OVCausalLM:
         """A new sequence with a cache of its own; the weights are shared.
@@ -139,15 +146,16 @@ class OVModel:
                 already holds the prefix; otherwise the cache is empty.
         """
         request = self._compiled.create_infer_request()
-        cache = self._new_cache(request)
+        cache, hidden = self._new_cache(request), None
         if self._prefix and isinstance(cache, PrefixSharing):
-            tokens, prefix = self._prefix
+            tokens, prefix, states = self._prefix
             if len(tokens) < len(prompt) and tokens == tuple(prompt[: len(tokens)]):
                 cache.start_from(prefix)
+                hidden = states
         logits = self.vocab_size
         if vocab_size:
             logits = self.vocabulary.cut(vocab_size) if self.vocabulary else vocab_size
-        return OVCausalLM(self, request, cache, min(logits, self.vocab_size))
+        return OVCausalLM(self, request, cache, min(logits, self.vocab_size), hidden)
 
     def operations(self) -> dict[str, float]:
         """Seconds by kind of operation, means of all forward passes; needs the property
@@ -181,6 +189,11 @@ class OVModel:
         switches = [first - second for turn in turns for first, second in turn]
         medians = tuple(statistics.median(times) for times in zip(*steady, strict=True))
         return medians, max(0.0, statistics.median(switches))
+
+
+def _tail(port: ov.Output) -> tuple[int, ...]:
+    """The shape of a token's row: all axes of an input but batch and tokens."""
+    return tuple(axis.get_length() for axis in [*port.get_partial_shape()][2:])
 
 
 def check_device(device: str) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from threading import Lock
 
 from pipeline.decoding.economics import AcceptanceStats, Costs
+from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.model import OVModel
 
 
-def measure_costs(target: OVModel, draft: OVModel | None) -> Costs:
+def measure_costs(
+    target: OVModel, draft: OVModel | None, block: OVBlockModel | None = None
+) -> Costs:
     """Measures a pair's forward passes, in seconds. Without a draft model, drafting is free."""
-    return Costs(draft.forward_times()[0][0] if draft else 0.0, *target.forward_times())
+    return Costs(
+        draft.forward_times()[0][0] if draft else 0.0,
+        *target.forward_times(),
+        block.block_seconds() if block else 0.0,
+    )
 
 
 class CompiledPair:
@@ -18,6 +25,7 @@ class CompiledPair:
 
     Args:
         target, draft: compiled for the same policy.
+        block: the block draft, likewise, if there is one.
         note: the reason for another policy than the requested one; empty otherwise.
 
     Attributes:
@@ -25,13 +33,19 @@ class CompiledPair:
         stats: acceptance statistics by drafter, of all generations with these models.
     """
 
-    def __init__(self, target: OVModel, draft: OVModel, note: str = "") -> None:
-        self.target, self.draft, self.note = target, draft, note
+    def __init__(
+        self,
+        target: OVModel,
+        draft: OVModel,
+        block: OVBlockModel | None = None,
+        note: str = "",
+    ) -> None:
+        self.target, self.draft, self.block, self.note = target, draft, block, note
         self.policy = target.policy
         self.stats: dict[str, AcceptanceStats] = {}
         self._measuring = Lock()
         self._costs: Costs | None = None
-        for model in (target, draft):
+        for model in (target, draft, *([block] if block else [])):
             model.warm_up()
 
     @property
@@ -39,5 +53,5 @@ class CompiledPair:
         """Measured on first use, since it takes time and few requests need it."""
         with self._measuring:
             if self._costs is None:
-                self._costs = measure_costs(self.target, self.draft)
+                self._costs = measure_costs(self.target, self.draft, self.block)
             return self._costs

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from pipeline.decoding.lm import Output
+from pipeline.decoding.lm import Hidden, Output
 from pipeline.runtime.graph import HIDDEN, LOGIT_POSITIONS
-from pipeline.runtime.kv_cache.policy import MAX_DECODE_TOKENS, Inputs, KVCache
+from pipeline.runtime.kv_cache.policy import MAX_DECODE_TOKENS, KVCache
 
 if TYPE_CHECKING:
     from pipeline.runtime.model import OVModel
+
+
+Rows = Mapping[str, NDArray[Any]]
+_NO_ROWS: Rows = {}
+TARGET_HIDDEN, SLOTS = FURTHER_INPUTS = ("target_hidden", "slots")  # of a block draft
 
 
 class OVCausalLM:
@@ -31,15 +36,21 @@ class OVCausalLM:
     """
 
     def __init__(
-        self, model: OVModel, request: ov.InferRequest, cache: KVCache, vocab_size: int
+        self,
+        model: OVModel,
+        request: ov.InferRequest,
+        cache: KVCache,
+        vocab_size: int,
+        prefix_hidden: Hidden | None = None,
     ) -> None:
         self.vocab_size, self.cache = vocab_size, cache
         self._model, self._request = model, request
         vocabulary = model.vocabulary
         self.token_ids = vocabulary.token_ids[:vocab_size] if vocabulary else None
-        self._bound: Inputs = {}
+        self._bound: dict[str, NDArray[Any]] = {}
         self._logits = request.get_tensor("logits")
         self._hidden = request.get_tensor(HIDDEN) if model.hidden_width else None
+        self._prefix_hidden = prefix_hidden
 
     @property
     def kv_bytes(self) -> int:
@@ -48,25 +59,43 @@ class OVCausalLM:
     def __len__(self) -> int:
         return len(self.cache)
 
-    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+    def forward(
+        self,
+        tokens: Sequence[int],
+        logits_to_keep: int,
+        pad_to: int = 0,
+        rows: Rows = _NO_ROWS,
+    ) -> Output:
         """Appends `tokens` and runs the model over them, a long prompt chunk by chunk; without
         tokens, nothing runs.
 
         For a pass of another size than the last, the plugin prepares every node again. Padding to
         `pad_to` tokens, where the cache supports it, gives passes the same size.
 
+        Args:
+            rows: the model's further inputs by name, each with a row for every token of the
+                sequence, those in the cache included.
+
         Returns:
             logits float32[logits_to_keep, vocab] and, if the model was compiled to return them,
-            hidden states; both are copies.
+            hidden states; both are copies. The first pass after a shared prefix returns those of
+            the prefix too.
         """
-        chunk, hidden = self._model.prefill_chunk, []
+        chunk, hidden = self._model.prefill_chunk, list[Hidden | None]()
         while len(tokens) > chunk and len(tokens) - chunk >= logits_to_keep:
-            hidden.append(self._forward(tokens[:chunk], 0, 0).hidden)
+            hidden.append(self._forward(tokens[:chunk], 0, 0, rows).hidden)
             tokens = tokens[chunk:]
-        output = self._forward(tokens, logits_to_keep, pad_to)
+        output = self._forward(tokens, logits_to_keep, pad_to, rows)
+        if self._prefix_hidden is not None:
+            hidden, self._prefix_hidden = [self._prefix_hidden, *hidden], None
         if not hidden or output.hidden is None:
             return output
         return Output(output.logits, np.concatenate([*hidden, output.hidden]))
+
+    def row_of(self, token: int) -> int:
+        """The row of the vocabulary that a token is read as."""
+        vocabulary = self._model.vocabulary
+        return vocabulary.rows([token])[0] if vocabulary else token
 
     def rollback(self, length: int) -> None:
         self.cache.rollback(length)
@@ -77,12 +106,17 @@ class OVCausalLM:
         """
         length = len(self)
         start = perf_counter()
-        self.forward([0] * count, logits_to_keep=min(count, MAX_DECODE_TOKENS))
+        further = self._model.rows.items()
+        total = length + count
+        rows = {name: np.zeros((total, *shape), kind) for name, (kind, shape) in further}
+        self.forward([0] * count, min(count, MAX_DECODE_TOKENS), rows=rows)
         seconds = perf_counter() - start
         self.rollback(length)
         return seconds
 
-    def _forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int) -> Output:
+    def _forward(
+        self, tokens: Sequence[int], logits_to_keep: int, pad_to: int, rows: Rows
+    ) -> Output:
         if not tokens:
             return self._output(0, 0, 0)
         if self._model.vocabulary:
@@ -90,9 +124,13 @@ class OVCausalLM:
         with self._model.lock:
             inputs = self.cache.append(tokens, pad_to)
             end = inputs["input_ids"].size
-            # The same in every pass of a size, so that the output projection has one size too.
-            kept = min(max(logits_to_keep, pad_to), end) if logits_to_keep else 0
+            # The same in every pass of a size, so that the output projection has one size too. A
+            # block draft's slots always need as many.
+            at_least = 0 if rows else pad_to
+            kept = min(max(logits_to_keep, at_least), end) if logits_to_keep else 0
             self._bind(inputs)
+            fed = {name: array[: len(self)] for name, array in rows.items()}
+            self._bind({name: self._padded(array, end) for name, array in fed.items()})
             self._bind({LOGIT_POSITIONS: _last_positions(end, kept)})
             self._request.start_async()
             self._request.wait()
@@ -110,7 +148,14 @@ class OVCausalLM:
         logits: NDArray[np.float32] = self._logits.data.reshape(kept, -1)
         return Output(logits[kept - logits_to_keep :, : self.vocab_size].copy(), hidden)
 
-    def _bind(self, inputs: Inputs) -> None:
+    def _padded(self, rows: NDArray[Any], count: int) -> NDArray[Any]:
+        """The last `count` rows, as the model takes them; zeros where there are fewer."""
+        padded = np.zeros((count, *rows.shape[1:]), rows.dtype)
+        last = rows[-count:]
+        padded[count - len(last) :] = last
+        return np.expand_dims(padded, 1 - self._model.policy.token_axis)
+
+    def _bind(self, inputs: Rows) -> None:
         """Binds each array as the request's tensor, without a copy, unless it is bound already.
         Inputs that the model lacks, such as positions, are skipped.
         """

@@ -58,6 +58,7 @@ class _Pair(TypedDict):
     name: str
     target: _Model
     draft: NotRequired[_Model | None]
+    block: NotRequired[_Model | None]
     device: NotRequired[str]
     kv_cache: NotRequired[str]
     kv_block: NotRequired[int | None]

@@ -145,6 +145,11 @@ class Trace:
         return str(self.pair.get("kv_cache", self.request["kv_cache"]))
 
     @property
+    def drafts_blocks(self) -> bool:
+        """Whether a model's draft comes from one forward pass, however many tokens it has."""
+        return bool(self.pair.get("block")) and self.request["drafter"] != "model"
+
+    @property
     def greedy(self) -> bool:
         return bool(self.request["temperature"] == 0)
 

@@ -2,7 +2,7 @@
 
 The first is a real run of the embedded pair, on the machine that its badge names:
 
-    python -m pipeline "What are some hobbies I could try?" --json assets/recorded.json
+    python -m pipeline "What are the steps to plant a tree?" --json assets/recorded.json
 """
 
 from __future__ import annotations

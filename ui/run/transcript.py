@@ -40,6 +40,7 @@ class Transcript:
             lanes=list(trace.lanes),
             budget=trace.request["max_new_tokens"],
             greedy=trace.greedy,
+            blocks=trace.drafts_blocks,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts
 from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.drafters.lookup import LOOKUP
@@ -11,8 +12,8 @@ from pipeline.errors import UserError
 __all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSpec", "Parts", "find_drafter"]
 
 # By name, in the order of menus.
-DRAFTERS: dict[str, DrafterSpec] = {spec.name: spec for spec in (MODEL, LOOKUP, HYBRID)}
-DEFAULT_DRAFTER = MODEL.name
+DRAFTERS: dict[str, DrafterSpec] = {spec.name: spec for spec in (MODEL, BLOCK, LOOKUP, HYBRID)}
+DEFAULT_DRAFTER = HYBRID.name
 
 
 def find_drafter(name: str) -> DrafterSpec:

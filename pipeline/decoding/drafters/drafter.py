@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step
-from pipeline.decoding.lm import CausalLM
+from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
-Hidden = NDArray[np.float32]
 ShouldContinue = Callable[[float], bool]  # whether to draft another token, by the confidence in one
 
 
@@ -79,12 +76,14 @@ class Parts:
         vocab_size: the target's.
         end_ids: tokens that end the text.
         draft_model: returns a new sequence of the pair's draft model.
+        block_draft: returns a new sequence of the pair's block draft; None if it has none.
         costs: measures the pair, once.
     """
 
     vocab_size: int
     end_ids: frozenset[int]
     draft_model: Callable[[], CausalLM]
+    block_draft: Callable[[], BlockDraft] | None
     costs: Callable[[], Costs]
 
 
@@ -96,14 +95,14 @@ class DrafterSpec:
         name: in a request and on the command line.
         title: on the page.
         build: returns a new drafter for one generation.
-        draft_model: whether it runs the pair's draft model.
-        hidden_layers: the layers of the target whose hidden states it reads, from 0.
-        cost: returns the cost of drafting one token, from a pair's costs.
+        draft_model: whether it may run the pair's draft model.
+        block_draft: whether it runs the pair's block draft, if there is one.
+        costs: returns what its rounds cost, from a pair's costs.
     """
 
     name: str
     title: str
     build: Callable[[Parts], Drafter]
     draft_model: bool = True
-    hidden_layers: tuple[int, ...] = ()
-    cost: Callable[[Costs], float] = attrgetter("draft")
+    block_draft: bool = False
+    costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)

@@ -1,4 +1,4 @@
-"""Combines prompt lookup with the draft model: each round uses the one expected to be faster."""
+"""Combines prompt lookup with a draft model: each round uses the one expected to be faster."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from itertools import repeat
 
 import numpy as np
 
-from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Hidden, Parts, ShouldContinue
+from pipeline.decoding.drafters.block import BLOCK
+from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts, ShouldContinue
 from pipeline.decoding.drafters.lookup import PromptLookupDrafter
-from pipeline.decoding.drafters.model import ModelDrafter
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import AcceptanceRate, Costs, expected_tokens
 from pipeline.decoding.events import Step
+from pipeline.decoding.lm import Hidden
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
@@ -22,16 +24,15 @@ class HybridDrafter:
     """Searches the text in each round. It copies the match if that is expected to emit more tokens
     per cost; otherwise the model drafts.
 
-    Copying is free and a token of the model costs `costs.draft`. The acceptance rates of both are
-    counted during the generation.
+    Copying is free. The acceptance rates of both are counted during the generation.
 
     Args:
         lookup: drafts by copying.
         model: drafts where no match is found, or only a short one.
-        costs: of the pair.
+        costs: of the model's rounds.
     """
 
-    def __init__(self, lookup: PromptLookupDrafter, model: ModelDrafter, costs: Costs) -> None:
+    def __init__(self, lookup: PromptLookupDrafter, model: Drafter, costs: Costs) -> None:
         self._lookup, self._model, self._costs = lookup, model, costs
         self._rates: dict[Drafter, AcceptanceRate] = {
             lookup: AcceptanceRate(),
@@ -47,7 +48,7 @@ class HybridDrafter:
         return max(len(self._lookup), len(self._model))
 
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
-        self._model.prefill(tokens)  # the lookup reads the whole text in the first round
+        self._model.prefill(tokens, hidden)  # the lookup reads the whole text in the first round
 
     def propose(
         self,
@@ -66,6 +67,7 @@ class HybridDrafter:
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
         self._rates[self._last].add(step.accepted, step.tested)
+        self._model.observe(step, hidden)
 
     def rollback(self, length: int) -> None:
         for drafter in (self._lookup, self._model):
@@ -82,9 +84,19 @@ class HybridDrafter:
 
 
 def _build(parts: Parts) -> HybridDrafter:
-    lookup = PromptLookupDrafter(parts.end_ids)
-    model = ModelDrafter(parts.draft_model(), parts.vocab_size, parts.end_ids)
-    return HybridDrafter(lookup, model, parts.costs())
+    drafting = BLOCK if parts.block_draft else MODEL
+    lookup, costs = PromptLookupDrafter(parts.end_ids), drafting.costs(parts.costs())
+    return HybridDrafter(lookup, drafting.build(parts), costs)
 
 
-HYBRID = DrafterSpec(name="hybrid", title="Hybrid: lookup or the draft model", build=_build)
+def _costs(costs: Costs) -> Costs:
+    return (BLOCK if costs.block else MODEL).costs(costs)
+
+
+HYBRID = DrafterSpec(
+    name="hybrid",
+    title="Hybrid: lookup or the draft",
+    build=_build,
+    block_draft=True,
+    costs=_costs,
+)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.decoding.drafters.drafter import DrafterSpec, Hidden, Parts, ShouldContinue
+from pipeline.decoding.drafters.drafter import DrafterSpec, Parts, ShouldContinue
 from pipeline.decoding.events import Step
+from pipeline.decoding.lm import Hidden
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
@@ -108,5 +110,5 @@ LOOKUP = DrafterSpec(
     title="Lookup: copies from the text so far",
     build=_build,
     draft_model=False,
-    cost=lambda costs: 0.0,
+    costs=lambda costs: replace(costs, draft=0.0, block=0.0),
 )

@@ -1,0 +1,66 @@
+"""A draft while it is drawn, token by token, from a model's logits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.decoding.drafters.drafter import ShouldContinue
+from pipeline.decoding.sampling import Logits, SamplingParams, probabilities, sample
+from pipeline.decoding.verification import Draft
+
+
+class Proposal:
+    """Draws tokens and keeps the distribution of each.
+
+    Distributions are shaped over the tokens that both models have, and padded with zeros: a token
+    that the draft model lacks is one that it never proposes.
+
+    Args:
+        vocab_size: the target's.
+        token_ids: of the draft model's logits; None if logit i is of token i.
+        params: shape the distributions.
+
+    Attributes:
+        tokens: drawn so far.
+    """
+
+    def __init__(
+        self, vocab_size: int, token_ids: NDArray[np.int64] | None, params: SamplingParams
+    ) -> None:
+        self.tokens: list[int] = []
+        self._vocab_size, self._token_ids, self._params = vocab_size, token_ids, params
+        self._logits: list[Logits] = []
+        self._probs: list[NDArray[np.float32]] = []
+
+    def draw(self, logits: Logits, rng: np.random.Generator) -> None:
+        """Adds a token; `logits` are float32[n]."""
+        common, token_ids = logits[: self._vocab_size], self._token_ids
+        self._logits.append(common)
+        if not self._params.temperature:  # a greedy draft is certain: no distribution to keep
+            best = int(common.argmax())
+            self.tokens.append(best if token_ids is None else int(token_ids[best]))
+            return
+        row = np.zeros(self._vocab_size, np.float32)
+        known = slice(len(common)) if token_ids is None else token_ids
+        row[known] = probabilities(common[None], self._params)[0]
+        self._probs.append(row)
+        self.tokens.append(sample(row, rng))
+
+    def ends(self, end_ids: frozenset[int], should_continue: ShouldContinue | None) -> bool:
+        """Whether the last token is the draft's last."""
+        if self.tokens[-1] in end_ids:
+            return True
+        if should_continue is None:
+            return False
+        return not should_continue(_confidence(self._logits[-1]))
+
+    def draft(self) -> Draft:
+        if self._params.temperature:
+            return Draft(tuple(self.tokens), np.array(self._probs).reshape(-1, self._vocab_size))
+        return Draft(tuple(self.tokens), None, tuple(self._logits), self._token_ids)
+
+
+def _confidence(logits: Logits) -> float:
+    """The probability of the likeliest token."""
+    return 1 / float(np.exp(logits - logits.max()).sum())
