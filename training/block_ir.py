@@ -36,6 +36,7 @@ def export_block(checkpoint: Path, out: Path, precision: str) -> None:
         precision: "int8", or "f32".
     """
     weights = torch.load(checkpoint / WEIGHTS, weights_only=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         plain = export(checkpoint, Path(folder) / "layers", "f32")
         model = ov.Core().read_model(plain / XML)

@@ -191,7 +191,7 @@ def _settings(
     with gr.Row():
         drafter = gr.Dropdown(
             [(spec.title, spec.name) for spec in DRAFTERS.values()],
-            value=default["drafter"],
+            value="hybrid" if loader.pair.block else default["drafter"],
             label="Drafter",
             min_width=150,
         )

@@ -177,7 +177,10 @@ PAIRS = {
             target=Model(str(EMBEDDED / "target"), "int4", 134_479_872, "CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), "int4", 11_796_480, "CC BY-SA 4.0"),
             block=EMBEDDED / "block",
-            examples=_SMOL_EXAMPLES,
+            examples=tuple(
+                replace(example, settings={"drafter": "hybrid", **example.settings})
+                for example in _SMOL_EXAMPLES
+            ),
         ),
         _dolly("3b", _PYTHIA["160m"]),
         _dolly("7b", _PYTHIA["410m"]),

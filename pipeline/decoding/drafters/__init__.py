@@ -13,7 +13,7 @@ __all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSpec", "Parts", "fi
 
 # By name, in the order of menus.
 DRAFTERS: dict[str, DrafterSpec] = {spec.name: spec for spec in (MODEL, BLOCK, LOOKUP, HYBRID)}
-DEFAULT_DRAFTER = HYBRID.name
+DEFAULT_DRAFTER = MODEL.name
 
 
 def find_drafter(name: str) -> DrafterSpec:
