@@ -1,7 +1,7 @@
 """What the target writes: its answers, for the drafts to learn from.
 
-`python -m training.answers` answers Dolly's and OpenAssistant's training instructions,
-greedily and some sampled, with the weights that are shipped (OpenVINO GenAI answers many at once).
+`python -m training.answers` answers Dolly's and OpenAssistant's training instructions and the
+written ones, greedily and some sampled, with the weights that are shipped.
 Answers are kept as they come, so that an interrupted run continues.
 """
 
@@ -14,8 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
-import openvino as ov
 import torch
 from tqdm import tqdm
 
@@ -24,13 +22,14 @@ from pipeline.models.export import export
 from pipeline.text.prompt import END_KEY
 from training import corpus, packing, target
 from training.command import Command, run
+from training.files import whole_lines
 from training.fit import best_device, computes_in_bfloat16
+from training.generation import Writing, generator
+from training.instructions import read_instructions
 from training.quantisation import Int4Training
 from training.recipe import Answers, Recipe
 
 ANSWERS = "answers.jsonl"
-_CACHE_GB = 2  # of keys and values of all answers being written
-_AT_ONCE = 64  # answers that are being written
 
 Pair = tuple[Sequence[int], Sequence[int]]  # the ids of a prompt and of the answer to it
 
@@ -38,7 +37,7 @@ Pair = tuple[Sequence[int], Sequence[int]]  # the ids of a prompt and of the ans
 def main(command: Command) -> None:
     """Writes WORK/answers.jsonl."""
     recipe, folder = command.recipe, command.work / target.TARGET
-    prompts = instructions(target.load_tokenizer(folder), command.data, recipe)
+    prompts = instructions(target.load_tokenizer(folder), command)
     pairs = write_all(folder, command.work / ANSWERS, prompts, recipe.answers)
     tokens = sum(len(answer) for _, answer in pairs)
     print(f"{len(pairs)} answers of {tokens} tokens in {command.work / ANSWERS}")
@@ -81,12 +80,16 @@ def write_all(
     return [pair for answered in done.values() for pair in answered]
 
 
-def instructions(tokenizer: Any, data: Path, recipe: Recipe) -> list[list[int]]:
-    """The prompts to answer: Dolly's and OpenAssistant's, shuffled, short enough."""
-    records = corpus.training_records(data) + corpus.oasst(data)
+def instructions(tokenizer: Any, command: Command) -> list[list[int]]:
+    """The prompts to answer that are short enough: Dolly's and OpenAssistant's, shuffled, and then
+    those of WORK/instructions.jsonl.
+    """
+    recipe = command.recipe
+    records = corpus.training_records(command.data) + corpus.oasst(command.data)
     Random(recipe.seed).shuffle(records)
     room = recipe.draft_phase.pack - recipe.answers.longest
-    prompts = (packing.prompt_ids(tokenizer, record) for record in records)
+    every = records + read_instructions(command.work)
+    prompts = (packing.prompt_ids(tokenizer, record) for record in every)
     short = [prompt for prompt in prompts if len(prompt) <= room]
     return short[: recipe.answers.instructions]
 
@@ -113,25 +116,13 @@ def writer(folder: Path, answers: Answers, end: int) -> Any:
     """A function from a `Batch` to its answers, by the model of an IR's folder: each up to and with
     the end token, or cut at the longest.
     """
-    import openvino_genai
-
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size, scheduler.max_num_seqs = _CACHE_GB, _AT_ONCE
-    pipe = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU")
-
-    def configuration_of(batch: Batch, index: int) -> Any:
-        config = openvino_genai.GenerationConfig()
-        config.max_new_tokens, config.stop_token_ids = answers.longest, {end}
-        config.do_sample = batch.sample > 0
-        if config.do_sample:
-            config.temperature, config.top_p = answers.temperature, answers.top_p
-            config.rng_seed = (batch.sample * 10_000 + batch.number) * answers.batch + index
-        return config
+    generate = generator(folder)
+    greedy = Writing(answers.longest, frozenset({end}))
+    sampled = Writing(greedy.longest, greedy.ends, answers.temperature, answers.top_p)
 
     def write(batch: Batch) -> list[list[int]]:
-        inputs = [ov.Tensor(np.array([prompt], np.int64)) for prompt in batch.prompts]
-        configs = [configuration_of(batch, index) for index in range(len(inputs))]
-        return [list(result.m_generation_ids[0]) for result in pipe.generate(inputs, configs)]
+        seed = (batch.sample * 10_000 + batch.number) * answers.batch
+        return generate(batch.prompts, sampled if batch.sample else greedy, seed)
 
     return write
 
@@ -153,14 +144,9 @@ def teacher(folder: Path, recipe: Recipe) -> Any:
 
 
 def _read(path: Path) -> dict[tuple[int, int], list[Pair]]:
-    """The batches answered so far; a last line that an interruption cut short is taken off."""
+    """The batches answered so far."""
     done: dict[tuple[int, int], list[Pair]] = {}
-    if not path.is_file():
-        return done
-    whole, _, cut = path.read_text(encoding="utf-8").rpartition("\n")
-    if cut:
-        path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
-    for line in whole.splitlines():
+    for line in whole_lines(path):
         sample, number, pairs = json.loads(line)
         done[sample, number] = [(prompt, answer) for prompt, answer in pairs]
     return done

@@ -42,3 +42,15 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         yield temporary
         if path.exists():
             shutil.rmtree(path)
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a text that grows by lines, none if it is not there. A last line that an
+    interruption cut short is taken off the file.
+    """
+    if not path.is_file():
+        return []
+    whole, _, cut = path.read_text(encoding="utf-8").rpartition("\n")
+    if cut:
+        path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
+    return whole.splitlines()

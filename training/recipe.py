@@ -33,6 +33,23 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Instructions:
+    """What the model of the first stage writes for the target to answer.
+
+    Attributes:
+        written: how many.
+        shots: of Dolly's, that it reads before it writes.
+        longest: tokens that it writes after them, several instructions.
+    """
+
+    written: int
+    shots: int = 8
+    temperature: float = 0.9
+    top_p: float = 0.95
+    longest: int = 96
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """What the target writes for the draft to learn from.
 
@@ -98,6 +115,7 @@ class Recipe:
 
     target: Phase
     repetition: Phase
+    instructions: Instructions
     answers: Answers
     draft: Draft
     draft_phase: Phase
@@ -113,7 +131,8 @@ class Recipe:
 RECIPE = Recipe(
     target=Phase("target", (1e-4, 0.0), minutes=56, steps=400, int4_group=64),
     repetition=Phase("repetition", (5e-5, 0.0), minutes=11, steps=80, warmup=5, int4_group=64),
-    answers=Answers(instructions=16384, sampled=2304),
+    instructions=Instructions(written=16000),
+    answers=Answers(instructions=40960, sampled=2304),
     draft=Draft(layers=(0, 29), vocabulary=8192),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
     block=Block(layers=(0, 29), hidden_layers=(9, 19, 29)),

@@ -33,7 +33,7 @@ def main(command: Command) -> None:
     """Trains WORK/tuned a little further and writes WORK/target."""
     recipe, source = command.recipe, command.work / target.TUNED
     tokenizer, model = target.load_tokenizer(source), target.load_model(source)
-    prompts = instructions(tokenizer, command.data, recipe)[: recipe.asked]
+    prompts = instructions(tokenizer, command)[: recipe.asked]
     greedy = dataclasses.replace(recipe.answers, sampled=0)
     written = write_all(source, command.work / ANSWERS, prompts, greedy)
     prefix = packing.shared_prefix(tokenizer)

@@ -1,0 +1,112 @@
+"""More instructions to answer, in the manner of Dolly's. `python -m training.instructions`
+
+The drafts learn from what the target writes, and Dolly's instructions are soon all answered. The
+model of the first stage reads a few of them as a list and goes on with it (Self-Instruct, Wang et
+al. 2023, arXiv 2212.10560). Nobody answers these but the target, so a bad one costs little. What a
+held-out record asks is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tqdm import tqdm
+
+from pipeline.models.export import export
+from training import corpus, target
+from training.base import BASE
+from training.command import Command, run
+from training.corpus import Record
+from training.files import whole_lines
+from training.generation import Writing, generator
+from training.recipe import Recipe
+
+INSTRUCTIONS = "instructions.jsonl"
+_OPENING = "A list of questions and tasks that people typed, each on a line of its own:\n\n"
+_BULLET = "-"
+_ENDS = ("<|endoftext|>", "<|im_end|>")
+_WORDS = range(3, 41)  # of an instruction
+_CHARACTERS = 160  # of an instruction that serves as an example
+_BATCH = 256
+
+
+def main(command: Command) -> None:
+    """Writes WORK/instructions.jsonl: a line a batch, a list of instructions."""
+    recipe, source, kept = command.recipe, command.work / BASE, command.work / INSTRUCTIONS
+    known = corpus.training_records(command.data)
+    seen = {record.question for record in known + corpus.held_out(command.data)}
+    shown = [r.instruction for r in known if not r.context and len(r.instruction) < _CHARACTERS]
+    batches = [json.loads(line) for line in whole_lines(kept)]
+    count = sum(map(len, batches))
+    if count < recipe.instructions.written:
+        write = _writer(source, shown, recipe)
+        seen.update(Record(text, "", "").question for batch in batches for text in batch)
+    with tqdm(total=recipe.instructions.written, initial=count, desc="instructions") as bar:
+        while count < recipe.instructions.written:
+            new = []
+            for text in write(len(batches)):
+                question = Record(text, "", "").question
+                if question not in seen:
+                    seen.add(question)
+                    new.append(text)
+            batches.append(new)
+            with kept.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(new) + "\n")
+            count += len(new)
+            bar.update(len(new))
+    print(f"{count} instructions in {kept}")
+
+
+def read_instructions(work: Path) -> list[Record]:
+    """Those written so far, without context or response."""
+    return [
+        Record(text, "", "")
+        for line in whole_lines(work / INSTRUCTIONS)
+        for text in json.loads(line)
+    ]
+
+
+def listed(text: str) -> list[str]:
+    """The instructions of a list that `text` goes on with. What stands after it, a last line that
+    was cut, and lines that are too short or too long to be one are left out.
+    """
+    found = []
+    *lines, _ = f"{_BULLET}{text}".split("\n")
+    for line in lines:
+        if not line.startswith(_BULLET):
+            break
+        line = line.removeprefix(_BULLET).strip()
+        if len(line.split()) in _WORDS:
+            found.append(line)
+    return found
+
+
+def _writer(source: Path, shown: list[str], recipe: Recipe) -> Any:
+    """A function from the number of a batch to its instructions."""
+    quantised = source.parent / "ir" / BASE / "int4"
+    if not quantised.exists():
+        export(source, quantised, "int4")
+    tokenizer, generate = target.load_tokenizer(source), generator(quantised)
+    asked = recipe.instructions
+    ends = frozenset(map(tokenizer.token_to_id, _ENDS)) - {None}
+    writing = Writing(asked.longest, ends, asked.temperature, asked.top_p)
+
+    def write(number: int) -> list[str]:
+        rng = Random(f"{recipe.seed} {number}")
+        prompts = []
+        for _ in range(_BATCH):
+            examples = (" ".join(text.split()) for text in rng.sample(shown, asked.shots))
+            lines = "".join(f"{_BULLET} {text}\n" for text in examples)
+            prompt = f"{_OPENING}{lines}{_BULLET}"
+            prompts.append(tokenizer.encode(prompt, add_special_tokens=False).ids)
+        texts = generate(prompts, writing, number * _BATCH)
+        return [line for ids in texts for line in listed(tokenizer.decode(ids))]
+
+    return write
+
+
+if __name__ == "__main__":
+    run(main, __doc__)
