@@ -121,9 +121,9 @@ def test_sampled_output_follows_the_target(k, params):
 class Hindsight(Fixed):
     """Would drop a draft whose last token it has little confidence in: it cuts by what it saw."""
 
-    def max_tokens(self, budget):
+    def max_tokens(self, budget, foresee):
         self.seen = []
-        return super().max_tokens(budget)
+        return super().max_tokens(budget, foresee)
 
     def should_continue(self, confidence):
         self.seen.append(confidence)

@@ -15,6 +15,7 @@ from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import Parts, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import FinishReason, Step
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
@@ -143,7 +144,7 @@ def test_the_first_tokens_follow_the_target(drafter):
         joint |= {(a, b): float(first[a] * second[b]) for b in np.flatnonzero(second).tolist()}
     target.rollback(0)
     draft, block = partial(models.draft.sequence, vocab), partial(models.block.block, vocab)
-    parts = Parts(vocab, frozenset(), draft, block, lambda: Costs(0.2, (1.0,) * 9))
+    parts = Parts(vocab, frozenset(), draft, block, Memory(), lambda: Costs(0.2, (1.0,) * 9))
     made = find_drafter(drafter).build(parts)
     decoder = Speculative(target, made, partial(Fixed, 2), frozenset())
     counts: Counter[tuple[int, ...]] = Counter()

@@ -10,6 +10,10 @@ from pipeline.decoding.events import Origin, Step
 LONGEST = 8
 
 
+def nothing(count):
+    """The forecast of a drafter that does not copy."""
+
+
 def simulate(chooser, costs, chances, tokens=100, seed=0):
     """Seconds for `tokens`, at a chance of passing that is drawn for each position of the text.
 
@@ -21,7 +25,7 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
     seconds, made, padded = 0.0, 0, 0
     while made < tokens:
         drafted, accepted, before = 0, 0, padded
-        for place in range(made, made + chooser.max_tokens(LONGEST)):
+        for place in range(made, made + chooser.max_tokens(LONGEST, nothing)):
             drafted += 1
             if chooser.should_continue and not chooser.should_continue(float(text[place])):
                 break
@@ -95,8 +99,8 @@ def test_a_step_in_the_cost_of_verifying_is_no_wall():
 
 
 def test_a_draft_as_slow_as_the_target_is_never_tried():
-    assert auto(pair(1.0)).max_tokens(LONGEST) == 0
-    assert auto(pair(0.1)).max_tokens(LONGEST) > 1
+    assert auto(pair(1.0)).max_tokens(LONGEST, nothing) == 0
+    assert auto(pair(0.1)).max_tokens(LONGEST, nothing) > 1
 
 
 def test_a_gain_within_the_noise_is_not_drafted_for():
@@ -105,7 +109,7 @@ def test_a_gain_within_the_noise_is_not_drafted_for():
         stats = AcceptanceStats(pair(draft))
         for _ in range(100):
             stats.update(LONGEST, LONGEST, [1.0] * LONGEST)
-        assert (auto(pair(draft), stats).max_tokens(LONGEST) > 0) == drafts
+        assert (auto(pair(draft), stats).max_tokens(LONGEST, nothing) > 0) == drafts
 
 
 def test_what_was_lost_is_tried_again_after_a_while():
@@ -125,7 +129,7 @@ def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
     stats = AcceptanceStats(pair(0.1))
     chooser, copied = Auto(stats), (0,) * 4
     for from_model in [False] * 60 + [True]:
-        chooser.max_tokens(LONGEST)
+        chooser.max_tokens(LONGEST, nothing)
         chooser.pad_to(len(copied))
         step = Step(
             index=0,
@@ -142,23 +146,57 @@ def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
     assert stats.costs.draft < 0.1
 
 
-def test_drafts_that_cost_nothing_to_make_are_always_looked_at():
-    """A look-up's, also where it found nothing for long: what can be copied then is."""
-    costs = pair(0.0)
-    stats = AcceptanceStats(costs)
+def test_a_copy_is_as_long_as_it_is_foreseen_to_pay():
+    """Whatever a model's drafts were worth before."""
+    stats = AcceptanceStats(pair(0.5))
     for _ in range(30):
-        stats.update(0, 0, [])
-    assert simulate(auto(costs, stats), costs, [0.95]) < 40
+        stats.update(0, 2, [])
+    chooser = Auto(stats)
+    assert chooser.max_tokens(LONGEST, nothing) == 0
+    assert chooser.max_tokens(LONGEST, lambda count: [0.95] * count) == LONGEST
+    assert chooser.pad_to(LONGEST) == LONGEST + 1
+    assert chooser.max_tokens(3, lambda count: [0.95] * count) == 3
+    assert chooser.max_tokens(LONGEST, lambda count: [0.01] * count) == 0
+
+
+def test_a_pass_of_another_size_must_pay_at_once():
+    """One round is copied, and the next may not be; the switch is there and back."""
+    for switch, length in ((0.0, 3), (0.5, 3), (2.0, 0)):
+        chooser = auto(pair(0.5, switch=switch))
+        assert chooser.max_tokens(LONGEST, lambda count: [0.8] * 3) == length
+        assert chooser.pad_to(length) == length + 1
+
+
+def test_where_nothing_is_found_for_long_passes_are_not_padded():
+    chooser, pads = auto(pair(0.0)), []
+    for found in [3] + 6 * [0]:
+        length = chooser.max_tokens(LONGEST, lambda count, found=found: [0.9] * found)
+        assert length == found
+        pads.append(chooser.pad_to(length))
+        chooser.observe(rejected(length), from_model=False)
+    assert pads == [4, 4, 4, 4, 4, 1, 1]
+
+
+def rejected(drafted):
+    return Step(
+        index=0,
+        tokens=(1,),
+        origins=(Origin.RESAMPLED if drafted else Origin.TARGET,),
+        draft_s=0.0,
+        verify_s=1.0,
+        other_s=0.0,
+        drafted=(0,) * drafted,
+    )
 
 
 def test_the_end_of_the_budget_teaches_nothing():
     """With no budget to draft, nothing was tested."""
     stats = AcceptanceStats(pair(0.1))
     chooser = Auto(stats)
-    assert chooser.max_tokens(3) == 3
+    assert chooser.max_tokens(3, nothing) == 3
     assert chooser.pad_to(0) > 1
     before = stats.by_position()
-    assert chooser.max_tokens(0) == 0
+    assert chooser.max_tokens(0, nothing) == 0
     chooser.pad_to(0)
     step = Step(
         index=0, tokens=(1,), origins=(Origin.TARGET,), draft_s=0.0, verify_s=1.0, other_s=0.0

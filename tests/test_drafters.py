@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Auto, Fixed
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, Parts, find_drafter
-from pipeline.decoding.drafters.lookup import PromptLookupDrafter
+from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Step
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.errors import UserError
 from tests.chi_square import assert_follows
@@ -26,7 +27,10 @@ COSTS = Costs(0.05, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), 0.3, 0.1)
 def drafter(name, target, ends=frozenset(), likeness=0.5):
     target.hidden = lambda token: [float(token)]
     draft = FakeLM(target.vocab_size, 9, like=target, likeness=likeness)
-    parts = Parts(target.vocab_size, ends, lambda: draft, lambda: FakeBlock(draft), lambda: COSTS)
+    memory = Memory()
+    memory.add([0, 1, 2, 3] * 5)
+    block = partial(FakeBlock, draft)
+    parts = Parts(target.vocab_size, ends, lambda: draft, block, memory, lambda: COSTS)
     return DRAFTERS[name].build(parts)
 
 
@@ -46,7 +50,7 @@ def test_each_is_registered_under_its_own_name_and_title():
 
 @pytest.mark.parametrize("name", ["nobody", "", None, ["model"], {}])
 def test_a_name_that_is_not_registered_is_refused(name):
-    with pytest.raises(UserError, match="choose one of model, block, lookup, hybrid"):
+    with pytest.raises(UserError, match="choose one of model, block, lookup, hybrid, memory"):
         find_drafter(name)
 
 
@@ -56,7 +60,7 @@ def test_each_needs_only_what_it_declares(name):
     spec = DRAFTERS[name]
     model = (lambda: FakeLM(4, 1)) if spec.draft_model else missing
     block = (lambda: FakeBlock(FakeLM(4, 1))) if spec.block_draft else None
-    made = spec.build(Parts(4, frozenset(), model, block, lambda: COSTS))
+    made = spec.build(Parts(4, frozenset(), model, block, Memory(), lambda: COSTS))
     target = FakeLM(4, 0)
     target.hidden = lambda token: [float(token)]
     decoder = Speculative(target, made, partial(Fixed, 3), frozenset())
@@ -71,13 +75,14 @@ def test_a_block_has_one_price_and_a_copy_none():
         "block": (0.0, COSTS.block),
         "lookup": (0.0, 0.0),
         "hybrid": (0.0, COSTS.block),
+        "memory": (0.0, COSTS.block),
     }
     without = DRAFTERS["hybrid"].costs(Costs(0.05, COSTS.verify))
     assert (without.draft, without.block) == (0.05, 0.0)
 
 
 def test_a_pair_without_a_block_draft_cannot_draft_blocks():
-    parts = Parts(4, frozenset(), lambda: FakeLM(4, 1), None, lambda: COSTS)
+    parts = Parts(4, frozenset(), lambda: FakeLM(4, 1), None, Memory(), lambda: COSTS)
     with pytest.raises(UserError, match="no block draft; choose another drafter"):
         DRAFTERS["block"].build(parts)
 
@@ -88,7 +93,7 @@ def test_a_block_draft_reads_what_each_token_was_predicted_from(name):
     target, draft = FakeLM(4, 3), FakeLM(4, 9)
     target.hidden = lambda token: [float(token)]
     block = FakeBlock(draft)
-    parts = Parts(4, frozenset(), missing, lambda: block, lambda: COSTS)
+    parts = Parts(4, frozenset(), missing, lambda: block, Memory(), lambda: COSTS)
     made, seen = DRAFTERS[name].build(parts), []
     forward = block.forward
 
@@ -136,9 +141,9 @@ def test_sampled_text_follows_the_target(name, k, monkeypatch):
     stands for the length that chooses itself, here by costs that no clock changes.
     """
     monkeypatch.setattr(AcceptanceStats, "update_draft_cost", lambda *_: None)
-    shortest = partial(PromptLookupDrafter, shortest=1)  # one token that stood before is enough
+    shortest = partial(LookupDrafter, shortest=1)  # one token that stood before is enough
     for module in ("lookup", "hybrid"):
-        monkeypatch.setattr(f"pipeline.decoding.drafters.{module}.PromptLookupDrafter", shortest)
+        monkeypatch.setattr(f"pipeline.decoding.drafters.{module}.LookupDrafter", shortest)
     target = FakeLM(3, 5, sharpness=0.7)
     prompt = [1, 2, 0, 1, 1, 2, 2, 1, 2]
     counts: Counter[tuple[int, ...]] = Counter()

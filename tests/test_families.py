@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from pipeline.decoding.decoders import Autoregressive, Speculative  # noqa: E402
 from pipeline.decoding.draft_length import Fixed  # noqa: E402
-from pipeline.decoding.drafters.lookup import PromptLookupDrafter  # noqa: E402
+from pipeline.decoding.drafters.lookup import LookupDrafter  # noqa: E402
 from pipeline.decoding.drafters.model import ModelDrafter  # noqa: E402
 from pipeline.decoding.events import Step  # noqa: E402
 from pipeline.decoding.sampling import SamplingParams  # noqa: E402
@@ -98,7 +98,7 @@ def test_greedy_speculation_equals_autoregression(family, capsys):
         prompt = TEXT[start : start + 12]
         slow = decoded(Autoregressive(model.sequence(), NEVER), prompt)
         for drafter in (
-            PromptLookupDrafter(NEVER),
+            LookupDrafter(NEVER),
             Forgetful(model.sequence(), model.vocab_size, NEVER),
         ):
             fast = decoded(Speculative(model.sequence(), drafter, partial(Fixed, 4), NEVER), prompt)

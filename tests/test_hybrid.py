@@ -1,15 +1,17 @@
 """The hybrid copies where that pays, and learns from the rounds."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.decoding.decoders import Speculative
-from pipeline.decoding.draft_length import Fixed
+from pipeline.decoding.draft_length import Auto, Fixed
 from pipeline.decoding.drafters.hybrid import HybridDrafter
-from pipeline.decoding.drafters.lookup import PromptLookupDrafter
+from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.drafters.model import ModelDrafter
-from pipeline.decoding.economics import Costs
+from pipeline.decoding.drafters.ngrams import NGrams
+from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
@@ -19,11 +21,13 @@ GREEDY, SAMPLED = SamplingParams(), SamplingParams(1.0)
 RNG = np.random.default_rng(0)
 
 
-def hybrid(target, ends=frozenset(), draft_s=0.2, lookup=None):
+COSTS = Costs(0.2, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8))
+
+
+def hybrid(target):
     draft = FakeLM(target.vocab_size, 9, like=target, likeness=0.5)
-    model = ModelDrafter(draft, target.vocab_size, ends)
-    costs = Costs(draft_s, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8))
-    return HybridDrafter(PromptLookupDrafter(ends) if lookup is None else lookup, model, costs)
+    model = ModelDrafter(draft, target.vocab_size, frozenset())
+    return HybridDrafter(LookupDrafter(frozenset()), model, COSTS)
 
 
 def test_it_copies_what_can_be_copied_and_drafts_the_rest():
@@ -41,7 +45,7 @@ def test_it_copies_from_a_shared_prefix_that_its_model_has_read_before():
     text = [*range(20), 3, 4]
     model = ModelDrafter(FakeLM(50, 9), 50, frozenset())
     model.prefill(text[:5])
-    drafter = HybridDrafter(PromptLookupDrafter(frozenset()), model, Costs(0.2, (1.0,) * 9))
+    drafter = HybridDrafter(LookupDrafter(frozenset()), model, Costs(0.2, (1.0,) * 9))
     drafter.prefill(text[len(drafter) : -1])
     assert drafter.propose(text, 4, GREEDY, RNG) == Draft((5, 6, 7, 8), None)
 
@@ -77,20 +81,28 @@ def test_it_learns_from_what_it_observes_and_not_from_the_text():
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    k=st.integers(1, 8),
+    k=st.integers(0, 8),
     prompt=st.lists(st.integers(0, 3), min_size=1, max_size=20),
 )
-def test_the_text_is_looked_up_once_a_round(seed, k, prompt):
-    class Counting(PromptLookupDrafter):
-        count = 0
-
-        def look_up(self, tokens, max_tokens):
-            self.count += 1
-            return super().look_up(tokens, max_tokens)
-
-    target, lookup = FakeLM(4, seed), Counting(frozenset())
-    decoder = Speculative(target, hybrid(target, lookup=lookup), lambda: Fixed(k), frozenset())
-    events = list(decoder.generate(prompt, GREEDY, 20))
+def test_the_text_is_searched_once_a_round(seed, k, prompt):
+    target, counted = FakeLM(4, seed), []
+    drafter = hybrid(target)
+    with pytest.MonkeyPatch.context() as patch:
+        find = NGrams.find
+        patch.setattr(NGrams, "find", lambda *asked: counted.append(1) or find(*asked))
+        length = Fixed(k) if k else Auto(AcceptanceStats(COSTS))
+        events = list(
+            Speculative(target, drafter, lambda: length, frozenset()).generate(prompt, GREEDY, 20)
+        )
     # The last round has no budget to draft if it is to emit one token.
     rounds = sum(isinstance(event, Step) for event in events)
-    assert rounds - 1 <= lookup.count <= rounds
+    assert rounds - 1 <= len(counted) <= rounds
+
+
+def test_it_foresees_a_copy_and_nothing_else():
+    drafter = hybrid(FakeLM(50, 1))
+    cycle = [1, 2, 3, 4, 5] * 4
+    assert drafter.forecast(cycle, 4) == [0.75] * 4
+    assert drafter.propose(cycle, 4, GREEDY, RNG) == Draft((1, 2, 3, 4))
+    drafter.rollback(0)
+    assert drafter.forecast(list(range(10, 30)), 4) is None

@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.decoding.drafters.lookup import PromptLookupDrafter
+from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.sampling import SamplingParams
+from tests.fakes import verified
 
 GREEDY = SamplingParams()
 RNG = np.random.default_rng(0)
 
 
 def proposed(text, k=4, ends=frozenset(), **sizes):
-    return PromptLookupDrafter(ends, **sizes).propose(text, k, GREEDY, RNG)
+    return LookupDrafter(ends, **sizes).propose(text, k, GREEDY, RNG)
 
 
 def test_what_followed_before_is_proposed_and_is_certain():
@@ -48,7 +49,7 @@ def test_nothing_is_proposed_after_an_end_token():
 )
 def test_a_proposal_depends_on_the_text_only(text, k, detours):
     """Not on how it came in, nor on what was read and rolled back on the way."""
-    drafter = PromptLookupDrafter(frozenset())
+    drafter = LookupDrafter(frozenset())
     for kept, detour in detours:
         drafter.propose(text[:kept] + detour, k, GREEDY, RNG)
         drafter.rollback(min(len(drafter), kept, len(text)))
@@ -57,15 +58,13 @@ def test_a_proposal_depends_on_the_text_only(text, k, detours):
         drafter.rollback(len(text) + 1)
 
 
-def test_as_much_is_copied_as_is_asked_for():
-    """Asked after each token, with the share of the longest n-gram that was found."""
-    asked = []
-
-    def should_continue(confidence):
-        asked.append(confidence)
-        return len(asked) < 2
-
-    drafter = PromptLookupDrafter(frozenset())
-    draft = drafter.propose([1, 2, 3, 4, 5, 9, 1, 2], 4, GREEDY, RNG, should_continue)
-    assert draft.tokens == (3, 4)
-    assert asked == [0.5, 0.5]
+def test_a_copy_is_foreseen_as_likely_as_those_before_it_were():
+    """Of matches of the same length; nothing is known of others."""
+    drafter, text = LookupDrafter(frozenset()), [1, 2, 3, 4, 5, 9, 1, 2]
+    assert drafter.forecast(text, 3) == [0.75] * 3
+    draft = drafter.propose(text, 3, GREEDY, RNG)
+    drafter.observe(verified(draft, accepted=0))
+    assert drafter.forecast(text, 2) == [0.5] * 2
+    text += [8, 5, 9, 1, 2]
+    assert drafter.forecast(text, 2) == [0.75] * 2
+    assert drafter.forecast([*text, 7], 2) == []

@@ -10,6 +10,7 @@ Times are measured around the work and never across a `yield`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -138,7 +139,8 @@ class Speculative:
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
                 start = perf_counter()
-                draft, max_tokens = Draft(), draft_length.max_tokens(left - 1)
+                foresee = partial(drafter.forecast, sequence)
+                draft, max_tokens = Draft(), draft_length.max_tokens(left - 1, foresee)
                 if max_tokens:
                     should_continue = draft_length.should_continue
                     draft = drafter.propose(sequence, max_tokens, params, rng, should_continue)
@@ -206,7 +208,8 @@ def _emitted(
 ) -> tuple[tuple[int, ...], tuple[Origin, ...]]:
     """The tokens that a round emits, up to and including the first end token."""
     tokens = (*draft.tokens[: verdict.accepted], verdict.token)
-    origins = (*[Origin.ACCEPTED] * verdict.accepted, verdict.origin)
+    accepted = Origin.REMEMBERED if draft.remembered else Origin.ACCEPTED
+    origins = (*[accepted] * verdict.accepted, verdict.origin)
     for count, token in enumerate(tokens, start=1):
         if token in end_ids:
             return tokens[:count], origins[:count]

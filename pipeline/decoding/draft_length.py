@@ -9,6 +9,8 @@ one before costs extra (`Costs.switch`), and a few tokens of padding cost little
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from pipeline.decoding.drafters.drafter import ShouldContinue
@@ -20,6 +22,9 @@ _MIN_GAIN = 1.03  # expected speedup below which nothing is drafted, since estim
 _SWITCH_HORIZON = 40  # tokens within which another padding must recover the cost of the switch
 
 
+Foresee = Callable[[int], list[float] | None]  # a drafter's forecast of so many tokens at most
+
+
 class DraftLength(Protocol):
     """Sets the draft length in each round of one generation.
 
@@ -28,9 +33,12 @@ class DraftLength(Protocol):
     one (see `Draft.first`).
     """
 
-    def max_tokens(self, budget: int) -> int:
-        """Tokens to draft in the next round, at most `budget`; 0 if drafting would not be
-        faster.
+    def max_tokens(self, budget: int, foresee: Foresee) -> int:
+        """Tokens to draft in the next round; 0 if drafting would not be faster.
+
+        Args:
+            budget: tokens at most.
+            foresee: the drafter's forecast for this round (`Drafter.forecast`).
         """
         ...
 
@@ -64,7 +72,7 @@ class Fixed:
         self._length = length
         self._idle_rounds = 0  # consecutive rounds without a draft, as when lookups find nothing
 
-    def max_tokens(self, budget: int) -> int:
+    def max_tokens(self, budget: int, foresee: Foresee) -> int:
         return min(self._length, budget)
 
     def pad_to(self, drafted: int) -> int:
@@ -91,42 +99,59 @@ class Auto:
 
     def __init__(self, stats: AcceptanceStats) -> None:
         self._stats = stats
-        self._pad_to, self._last_pad_to = 1, 0
+        self._drafting_pad_to = 1  # of rounds in which a model may draft
+        self._pad_to, self._last_pad_to = 1, 0  # of this round and of the last one
+        self._idle_rounds = 0  # consecutive rounds with nothing to copy
+        self._copies = False  # whether this round's draft is a copy, if it has one
         # Of this round: the limit of tokens, their acceptance, and the least expected gain of one.
         self._max_tokens, self._acceptance, self._min_yield = 0, stats.by_position(), 0.0
         self._confidences: list[float] = []
-        self._chance, self._expected = 1.0, 0.0  # that all drafts are accepted; expected accepted
+        self._chance = 1.0  # that all drafts so far are accepted
 
-    def max_tokens(self, budget: int) -> int:
+    def max_tokens(self, budget: int, foresee: Foresee) -> int:
+        forecast = foresee(min(budget, self._stats.longest))
+        self._copies, self._confidences, self._chance = forecast is not None, [], 1.0
+        length = self._to_draft() if forecast is None else self._to_copy(forecast)
+        self._max_tokens = min(length, budget)
+        return self._max_tokens
+
+    def _to_draft(self) -> int:
+        """Tokens that a model should draft. What it sets is kept for later rounds."""
         costs, self._acceptance = self._stats.costs, self._stats.by_position()
-        tokens, pad_to = expected_tokens(self._acceptance), self._pad_to
+        tokens, pad_to = expected_tokens(self._acceptance), self._drafting_pad_to
         best, best_rate = best_length(tokens, costs, range(1, len(tokens)), min_rate=_MIN_GAIN)
         # The best length within the current padding: without a draft, a pass emits one token.
         floor = _MIN_GAIN / costs.of_pass(pad_to)
         length, rate = best_length(tokens, costs, range(1, pad_to), pad_to, floor)
         if _SWITCH_HORIZON / rate - _SWITCH_HORIZON / best_rate > costs.switch:
-            length, self._pad_to = best, best + 1
-        if not length and not costs.draft and not costs.block:
-            length = len(self._acceptance)  # a lookup is free, so it is always tried
+            length, self._drafting_pad_to = best, best + 1
         self._min_yield = costs.draft * max(rate, best_rate)
-        self._confidences, self._chance, self._expected = [], 1.0, 0.0
-        self._max_tokens = min(length, budget)
-        return self._max_tokens
+        self._pad_to = self._drafting_pad_to
+        return length
+
+    def _to_copy(self, acceptance: Sequence[float]) -> int:
+        """Tokens to copy, which costs nothing. Only this round is padded for them."""
+        free, tokens = replace(self._stats.costs, draft=0.0, block=0.0), expected_tokens(acceptance)
+        self._idle_rounds = 0 if acceptance else self._idle_rounds + 1
+        idle = self._idle_rounds > _MAX_IDLE_ROUNDS
+        self._pad_to = pad_to = 1 if idle else max(1, self._last_pad_to)
+        floor = 1 / free.of_pass(pad_to)
+        length, rate = best_length(tokens, free, range(1, min(pad_to, len(tokens))), pad_to, floor)
+        switching = replace(free, block=2 * free.switch)  # to another padding, and back
+        best, best_rate = best_length(tokens, switching, range(1, len(tokens)), min_rate=rate)
+        if best_rate > rate:
+            length, self._pad_to = best, best + 1
+        return length
 
     def should_continue(self, confidence: float) -> bool:
         self._confidences.append(confidence)
         self._chance *= self._stats.by_confidence(confidence)
-        self._expected += self._chance
         drafted = len(self._confidences)
         if drafted >= self._max_tokens:
             return False
         return self._chance * self._acceptance[drafted] > self._min_yield
 
     def pad_to(self, drafted: int) -> int:
-        if self._pad_to == 1 and drafted:  # a copied draft: switching to its size and back
-            costs = self._stats.costs
-            pays = self._expected > costs.of_pass(drafted + 1) - 1 + 2 * costs.switch
-            self._pad_to = drafted + 1 if pays else 1
         return self._pad_to
 
     def observe(self, step: Step, from_model: bool) -> None:
@@ -134,6 +159,8 @@ class Auto:
         if from_model and drafted and self._pad_to == self._last_pad_to:
             stats.update_draft_cost(drafted, step.draft_s, step.verify_s, self._pad_to)
         self._last_pad_to = self._pad_to
+        if self._copies:
+            return  # the drafter counts how often its copies are accepted
         if self._pad_to == 1:
             stats.decay()
         elif self._max_tokens:

@@ -206,6 +206,11 @@ class AcceptanceStats:
         self._positions = [AcceptanceRate() for _ in costs.verify[1:]]
         self._confidences = [AcceptanceRate() for _ in range(_CONFIDENCE_BINS)]
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a draft."""
+        return len(self._positions)
+
     def by_position(self) -> list[float]:
         """The acceptance rate at each position of a draft, given that the tokens before it are
         accepted. At a position without tests it is that of the position before.

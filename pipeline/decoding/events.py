@@ -17,6 +17,7 @@ class Origin(StrEnum):
 
     TARGET = "target"  # the target's own, with nothing drafted before it
     ACCEPTED = "accepted"  # drafted, and accepted by the target
+    REMEMBERED = "remembered"  # accepted too: drafted by copying from an earlier text
     RESAMPLED = "resampled"  # replaces the first rejected draft
     BONUS = "bonus"  # the extra target token after a full acceptance
 

@@ -16,6 +16,7 @@ from pipeline.decoding.drafters import DrafterSpec, Parts, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event
 from pipeline.decoding.lm import BlockDraft, CausalLM
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.decoding.sampling import SamplingParams
 
@@ -38,6 +39,7 @@ class Lanes:
         target, draft: return a new sequence of the model, which may already hold a prefix of the
             prompt.
         block: likewise of the block draft, or None.
+        memory: of earlier texts, for a drafter that copies from them.
         costs: measures the pair; called only by drafters and draft lengths that need it.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
@@ -47,6 +49,7 @@ class Lanes:
     target: NewSequence
     draft: NewSequence = _no_draft_model
     block: Callable[[], BlockDraft] | None = None
+    memory: Memory = field(default_factory=Memory)
     costs: Callable[[], Costs] = _no_costs
     stats: dict[str, AcceptanceStats] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
@@ -98,7 +101,7 @@ class Lanes:
         """
         spec, target = find_drafter(drafter), self.target(prompt)
         draft = partial(self.draft, prompt)
-        parts = Parts(target.vocab_size, self.end_ids, draft, self.block, self.costs)
+        parts = Parts(target.vocab_size, self.end_ids, draft, self.block, self.memory, self.costs)
         decoder = Speculative(
             target,
             spec.build(parts),

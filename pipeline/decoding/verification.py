@@ -28,12 +28,14 @@ class Draft:
         logits: a float32[n] for each token of a model's greedy draft, to show what else was
             likely; verification does not need them.
         token_ids: int64[n], the tokens that these logits are of; None if those of the first n ids.
+        remembered: whether it was copied from an earlier text.
     """
 
     tokens: tuple[int, ...] = ()
     probs: Probs | None = None
     logits: tuple[Logits, ...] = ()
     token_ids: NDArray[np.int64] | None = None
+    remembered: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)

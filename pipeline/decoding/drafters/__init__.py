@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts
-from pipeline.decoding.drafters.hybrid import HYBRID
+from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
 from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.errors import UserError
@@ -12,7 +12,9 @@ from pipeline.errors import UserError
 __all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSpec", "Parts", "find_drafter"]
 
 # By name, in the order of menus.
-DRAFTERS: dict[str, DrafterSpec] = {spec.name: spec for spec in (MODEL, BLOCK, LOOKUP, HYBRID)}
+DRAFTERS: dict[str, DrafterSpec] = {
+    spec.name: spec for spec in (MODEL, BLOCK, LOOKUP, HYBRID, MEMORY)
+}
 DEFAULT_DRAFTER = MODEL.name
 
 

@@ -48,6 +48,9 @@ class BlockDrafter:
             self._model.forward(tokens[1:], hidden[: len(tokens) - 1], 0)
         self._hidden = [hidden[len(tokens) - 1 :]]
 
+    def forecast(self, tokens: Sequence[int], max_tokens: int) -> None:
+        return None
+
     def propose(
         self,
         tokens: Sequence[int],

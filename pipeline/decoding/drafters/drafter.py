@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
@@ -36,6 +37,13 @@ class Drafter(Protocol):
             tokens: those of the prompt after the first `len(self)`, except the last.
             hidden: float32[m, layers * width], the target's hidden states after each of the last m
                 cached tokens, all of the prompt except the last; None if the drafter needs none.
+        """
+        ...
+
+    def forecast(self, tokens: Sequence[int], max_tokens: int) -> list[float] | None:
+        """For each token that `propose` would return for the same arguments, the probability that
+        it is accepted if those before it are; None unless the draft is a copy, which is known
+        before anything is drawn.
         """
         ...
 
@@ -77,6 +85,7 @@ class Parts:
         end_ids: tokens that end the text.
         draft_model: returns a new sequence of the pair's draft model.
         block_draft: returns a new sequence of the pair's block draft; None if it has none.
+        memory: of earlier texts.
         costs: measures the pair, once.
     """
 
@@ -84,6 +93,7 @@ class Parts:
     end_ids: frozenset[int]
     draft_model: Callable[[], CausalLM]
     block_draft: Callable[[], BlockDraft] | None
+    memory: Memory
     costs: Callable[[], Costs]
 
 
@@ -97,6 +107,7 @@ class DrafterSpec:
         build: returns a new drafter for one generation.
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
+        memory: whether it copies from earlier texts.
         costs: returns what its rounds cost, from a pair's costs.
     """
 
@@ -105,4 +116,5 @@ class DrafterSpec:
     build: Callable[[Parts], Drafter]
     draft_model: bool = True
     block_draft: bool = False
+    memory: bool = False
     costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)

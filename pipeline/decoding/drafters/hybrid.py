@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 
 import numpy as np
 
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts, ShouldContinue
-from pipeline.decoding.drafters.lookup import PromptLookupDrafter
+from pipeline.decoding.drafters.lookup import LOOKUP, LookupDrafter, Match
 from pipeline.decoding.drafters.model import MODEL
-from pipeline.decoding.economics import AcceptanceRate, Costs, expected_tokens
+from pipeline.decoding.economics import AcceptanceRate, Costs, best_length, expected_tokens
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import Hidden
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
-_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed of both before any test; weight in tests
+_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed before any test; weight in tests
 
 
 class HybridDrafter:
@@ -32,13 +32,11 @@ class HybridDrafter:
         costs: of the model's rounds.
     """
 
-    def __init__(self, lookup: PromptLookupDrafter, model: Drafter, costs: Costs) -> None:
+    def __init__(self, lookup: LookupDrafter, model: Drafter, costs: Costs) -> None:
         self._lookup, self._model, self._costs = lookup, model, costs
-        self._rates: dict[Drafter, AcceptanceRate] = {
-            lookup: AcceptanceRate(),
-            model: AcceptanceRate(),
-        }
-        self._last: Drafter = model  # of the current draft
+        self._copying = LOOKUP.costs(costs)
+        self._rate = AcceptanceRate()  # the model's
+        self._copies: bool | None = None  # whether this round does; None before that is decided
 
     @property
     def kv_bytes(self) -> int:
@@ -50,6 +48,10 @@ class HybridDrafter:
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
         self._model.prefill(tokens, hidden)  # the lookup reads the whole text in the first round
 
+    def forecast(self, tokens: Sequence[int], max_tokens: int) -> list[float] | None:
+        match = self._look_up(tokens, max_tokens)
+        return self._lookup.acceptance(match) if self._copies else None
+
     def propose(
         self,
         tokens: Sequence[int],
@@ -58,45 +60,67 @@ class HybridDrafter:
         rng: np.random.Generator,
         should_continue: ShouldContinue | None = None,
     ) -> Draft:
-        match = self._lookup.look_up(tokens, max_tokens)
-        if match.tokens and self._copy_pays(len(match.tokens), max_tokens):
-            self._last = self._lookup
-            return self._lookup.draft(match, should_continue)
-        self._last = self._model
-        return self._model.propose(tokens, max_tokens, params, rng, should_continue)
+        if self._copies is None:
+            self._look_up(tokens, max_tokens)
+        drafter = self._lookup if self._copies else self._model
+        return drafter.propose(tokens, max_tokens, params, rng, should_continue)
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
-        self._rates[self._last].add(step.accepted, step.tested)
+        if self._copies:
+            self._lookup.observe(step)
+        else:
+            self._rate.add(step.accepted, step.tested)
+        self._copies = None
         self._model.observe(step, hidden)
 
     def rollback(self, length: int) -> None:
         for drafter in (self._lookup, self._model):
             drafter.rollback(min(len(drafter), length))
+        if not length:
+            self._copies = None
 
-    def _copy_pays(self, copied: int, drafted: int) -> bool:
-        """Whether copying that many tokens is expected to be as fast as drafting that many."""
-        copying = self._expected(self._lookup, copied) / self._costs.of_pass(copied + 1)
-        return copying >= self._expected(self._model, drafted) / self._costs.of_round(drafted)
+    def _look_up(self, tokens: Sequence[int], max_tokens: int) -> Match:
+        """Looks the text up, and decides whether to copy what was found."""
+        match = self._lookup.look_up(tokens, max_tokens)
+        self._copies = bool(match.tokens) and self._copy_pays(match, max_tokens)
+        return match
 
-    def _expected(self, drafter: Drafter, count: int) -> float:
-        acceptance = self._rates[drafter].estimate(_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT)
-        return expected_tokens(repeat(acceptance, count))[-1]
+    def _copy_pays(self, match: Match, drafted: int) -> bool:
+        """Whether copying it is expected to be as fast as drafting up to so many tokens."""
+        rate = self._rate.estimate(_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT)
+        copying = _tokens_per_cost(self._lookup.acceptance(match), self._copying)
+        return copying >= _tokens_per_cost([rate] * drafted, self._costs)
 
 
-def _build(parts: Parts) -> HybridDrafter:
+def _tokens_per_cost(acceptance: list[float], costs: Costs) -> float:
+    """With the best of the lengths from one to all of these tokens."""
+    return best_length(expected_tokens(acceptance), costs, range(1, len(acceptance) + 1))[1]
+
+
+def _build(parts: Parts, memory: Memory | None) -> HybridDrafter:
+    """One for a generation; copies from `memory` too, if there is one."""
     drafting = BLOCK if parts.block_draft else MODEL
-    lookup, costs = PromptLookupDrafter(parts.end_ids), drafting.costs(parts.costs())
+    lookup, costs = LookupDrafter(parts.end_ids, memory), drafting.costs(parts.costs())
     return HybridDrafter(lookup, drafting.build(parts), costs)
 
 
 def _costs(costs: Costs) -> Costs:
+    """What its rounds cost that do not copy."""
     return (BLOCK if costs.block else MODEL).costs(costs)
 
 
 HYBRID = DrafterSpec(
     name="hybrid",
     title="Hybrid: lookup or the draft",
-    build=_build,
+    build=lambda parts: _build(parts, None),
     block_draft=True,
+    costs=_costs,
+)
+MEMORY = DrafterSpec(
+    name="memory",
+    title="Memory: hybrid, and earlier answers",
+    build=lambda parts: _build(parts, parts.memory),
+    block_draft=True,
+    memory=True,
     costs=_costs,
 )

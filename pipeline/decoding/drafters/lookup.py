@@ -1,4 +1,4 @@
-"""Prompt lookup: copies from the text instead of running a model."""
+"""Lookup: copies from the text, or from earlier ones, instead of running a model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.decoding.drafters.drafter import DrafterSpec, Parts, ShouldContinue
+from pipeline.decoding.drafters.ngrams import NGrams, Place
+from pipeline.decoding.economics import AcceptanceRate
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import Hidden
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
+
+_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed before any test; weight in tests
 
 
 class Match(NamedTuple):
@@ -20,38 +25,54 @@ class Match(NamedTuple):
 
     Attributes:
         tokens: to copy; an end token is the last.
-        confidence: the length of the n-gram as a share of the longest one, 0 to 1.
+        size: of the n-gram, in tokens.
+        remembered: whether it was found in the memory.
     """
 
     tokens: tuple[int, ...] = ()
-    confidence: float = 0.0
+    size: int = 0
+    remembered: bool = False
 
 
-class PromptLookupDrafter:
+class LookupDrafter:
     """Copies the tokens that followed an earlier occurrence of the text's last n-gram (prompt
-    lookup decoding, Saxena 2023).
+    lookup decoding, Saxena 2023), in the text itself or in the memory of earlier ones
+    (SuffixDecoding, Oliaro et al. 2025, arXiv 2411.04975).
 
-    It uses the longest n-gram that occurs earlier, at its latest occurrence. Without one, the draft
-    is empty. The draft is deterministic, so `Draft.probs` is None.
+    It uses the longest n-gram that occurs, at its latest occurrence; the text comes before the
+    memory. Without one, the draft is empty. The draft is deterministic, so `Draft.probs` is None.
 
     Args:
         end_ids: tokens that end the text.
-        longest, shortest: lengths of the n-grams, in tokens.
+        memory: of earlier texts, if it may copy from them.
+        longest, shortest: lengths of the n-grams that are searched for in the text.
     """
 
     kv_bytes = 0
 
-    def __init__(self, end_ids: frozenset[int], longest: int = 4, shortest: int = 2) -> None:
-        self._end_ids = end_ids
+    def __init__(
+        self,
+        end_ids: frozenset[int],
+        memory: Memory | None = None,
+        longest: int = 4,
+        shortest: int = 2,
+    ) -> None:
+        self._end_ids, self._memory = end_ids, memory
         self._sizes = range(longest, shortest - 1, -1)
         self._text: list[int] = []
-        self._after: dict[tuple[int, ...], int] = {}  # n-gram -> index of what last followed it
+        self._ngrams = NGrams(self._sizes)
+        self._found: tuple[Place, bool] | None = None  # for the text so far; in the memory?
+        self._rates: dict[tuple[int, bool], AcceptanceRate] = {}  # of matches of a size and kind
+        self._drafted = Match()
 
     def __len__(self) -> int:
         return len(self._text)
 
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
         self._read(tokens)
+
+    def forecast(self, tokens: Sequence[int], max_tokens: int) -> list[float]:
+        return self.acceptance(self.look_up(tokens, max_tokens))
 
     def propose(
         self,
@@ -61,48 +82,52 @@ class PromptLookupDrafter:
         rng: np.random.Generator,
         should_continue: ShouldContinue | None = None,
     ) -> Draft:
-        return self.draft(self.look_up(tokens, max_tokens), should_continue)
+        self._drafted = self.look_up(tokens, max_tokens)
+        return Draft(self._drafted.tokens, remembered=self._drafted.remembered)
 
     def look_up(self, tokens: Sequence[int], max_tokens: int) -> Match:
         """Returns at most `max_tokens` tokens that may follow `tokens`."""
         self._read(tokens[len(self._text) :])
-        for size in self._sizes:
-            start = self._after.get(tuple(self._text[-size:]))
-            if start is not None:
-                found = tuple(self._text[start : start + max_tokens])
-                ends = (i for i, token in enumerate(found, 1) if token in self._end_ids)
-                return Match(found[: next(ends, len(found))], size / self._sizes[0])
-        return Match()
+        if self._found is None:
+            self._found = self._search()
+        place, remembered = self._found
+        copied = place.following(max_tokens)
+        ends = (count for count, token in enumerate(copied, 1) if token in self._end_ids)
+        return Match(copied[: next(ends, len(copied))], place.size, remembered)
 
-    def draft(self, match: Match, should_continue: ShouldContinue | None) -> Draft:
-        """The draft of a match, up to where `should_continue` is false."""
-        if should_continue:
-            for count, token in enumerate(match.tokens, start=1):
-                if token in self._end_ids or not should_continue(match.confidence):
-                    return Draft(match.tokens[:count])
-        return Draft(match.tokens)
+    def acceptance(self, match: Match) -> list[float]:
+        """The acceptance rate expected of each of its tokens, from the tests of such matches."""
+        rate = self._rate(match).estimate(_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT)
+        return [rate] * len(match.tokens)
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
-        pass
+        self._rate(self._drafted).add(step.accepted, step.tested)
 
     def rollback(self, length: int) -> None:
         kept = self._text[:length]
         if len(kept) < length:
             raise ValueError(f"cannot roll {len(kept)} tokens back to {length}")
         if length < len(self._text):
-            self._text, self._after = [], {}
+            self._text, self._ngrams, self._found = [], NGrams(self._sizes), None
             self._read(kept)
 
     def _read(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            for size in self._sizes:
-                if size <= len(self._text):
-                    self._after[tuple(self._text[-size:])] = len(self._text)
-            self._text.append(token)
+        if tokens:
+            self._found = None
+            self._text += tokens
+            self._ngrams.read(tokens)
+
+    def _rate(self, match: Match) -> AcceptanceRate:
+        return self._rates.setdefault((match.size, match.remembered), AcceptanceRate())
+
+    def _search(self) -> tuple[Place, bool]:
+        place = self._ngrams.find(self._text)
+        remembered = self._memory.find(self._text) if self._memory else Place()
+        return (remembered, True) if remembered.size > place.size else (place, False)
 
 
-def _build(parts: Parts) -> PromptLookupDrafter:
-    return PromptLookupDrafter(parts.end_ids)
+def _build(parts: Parts) -> LookupDrafter:
+    return LookupDrafter(parts.end_ids)
 
 
 LOOKUP = DrafterSpec(

@@ -36,6 +36,9 @@ class ModelDrafter:
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
         self._model.forward(tokens, logits_to_keep=0)
 
+    def forecast(self, tokens: Sequence[int], max_tokens: int) -> None:
+        return None
+
     def propose(
         self,
         tokens: Sequence[int],
