@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from benchmarks.report import Spread, save, table
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
 from pipeline.models.choice import Choice
@@ -52,8 +53,8 @@ class _RecordingDolly(Dolly):
 
     last: Run
 
-    def start(self, request: Request, mode: Mode = "race") -> Run:
-        self.last = super().start(request, mode)
+    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
+        self.last = super().start(request, mode, memory)
         return self.last
 
 

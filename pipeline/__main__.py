@@ -23,9 +23,10 @@ from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import outcome
 from pipeline.trace.record import Lane, Token, Trace
 
-_COLOURS = {  # blue, orange and magenta; underline and bold tell them apart without colour
+_COLOURS = {  # blue, cyan, orange and magenta; underline and bold tell them apart without colour
     Origin.TARGET: "",
     Origin.ACCEPTED: "\033[4;34m",
+    Origin.REMEMBERED: "\033[4;36m",
     Origin.RESAMPLED: "\033[1;33m",
     Origin.BONUS: "\033[3;35m",
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
 from pipeline.environment import environment, memory_bytes
 from pipeline.errors import UserError
@@ -158,8 +159,13 @@ class Dolly:
             "block": _about(f"{self.pair.name}/block", models.block) if models.block else None,
         }
 
-    def start(self, request: Request, mode: Mode = "race") -> Run:
+    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
         """Prepares a run; nothing is computed before it is iterated.
+
+        Args:
+            request: what to answer, and how.
+            mode: which lanes, and in which order.
+            memory: of earlier texts, for the drafter that copies from them.
 
         Raises:
             UserError: the prompt does not fit into the context, or there is no such mode.
@@ -173,17 +179,20 @@ class Dolly:
             raise UserError("prompt tokens", len(prompt), remedy)
         budget = min(request.max_new_tokens, available)
         sampling, drafter, draft_length = request.sampling, request.drafter, request.draft_length
-        lanes = self.lanes(request).of(mode, prompt, sampling, budget, drafter, draft_length)
+        lanes = self.lanes(request, memory).of(
+            mode, prompt, sampling, budget, drafter, draft_length
+        )
         recorders = {name: self._recorder() for name in lanes}
         return Run(lanes, recorders, self._about(request, prompt), schedule_of(mode))
 
-    def lanes(self, request: Request) -> Lanes:
+    def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
         """Builds the lanes of a request with its caches."""
         models = self.models_for(request)
         return Lanes(
             target=partial(models.target.sequence, self.tokenizer.size),
             draft=partial(models.draft.sequence, self._draft_vocab),
             block=partial(models.block.block, self._draft_vocab) if models.block else None,
+            memory=memory or Memory(),
             costs=lambda: models.costs,
             stats=models.stats,
             end_ids=self.tokenizer.end_ids,

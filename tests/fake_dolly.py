@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import Example, Model, Pair
@@ -88,11 +89,12 @@ class FakeDolly:
             "draft": None,
         }
 
-    def start(self, request: Request, mode: Mode = "race") -> Run:
+    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
         lanes = Lanes(
             target=lambda prompt: self._target(),
             draft=lambda prompt: self._draft(),
             block=lambda: FakeBlock(self._draft()),
+            memory=memory or Memory(),
             costs=lambda: Costs(0.2, (1.0,) * 9, block=0.2),
             end_ids=self.end_ids,
             candidates=5,

@@ -10,9 +10,9 @@ from pipeline.decoding.draft_length import Auto, Fixed
 from pipeline.decoding.drafters.hybrid import HybridDrafter
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.drafters.model import ModelDrafter
-from pipeline.decoding.drafters.ngrams import NGrams
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Step
+from pipeline.decoding.ngrams import NGrams
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 from tests.fakes import FakeLM, verified

@@ -5,7 +5,9 @@ from concurrent.futures import Future
 from contextlib import closing
 
 import pytest
+from playwright.sync_api import expect
 
+from pipeline.decoding.memory import Memory
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.trace.metrics import progress
@@ -243,6 +245,28 @@ def test_greedy_says_whose_probabilities_the_card_shows(page):
     told = page.locator(".token-card").inner_text()
     assert "Each model’s own probabilities" in told
     assert "random number" not in told
+
+
+def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
+    memory = Memory()
+    first = FakeDolly(PLAIN).start(Request("any", max_new_tokens=60)).finish()
+    memory.add([*first.prompt_tokens, *(token.id for token in first.speculative.tokens)])
+    again = FakeDolly(PLAIN).start(
+        Request("any", max_new_tokens=60, drafter="memory"), memory=memory
+    )
+    trace = again.finish()
+    legend = page.get_by_test_id("legend")
+    for record, count in ((first, 0), (trace, trace.speculative.remembered)):
+        open_trace(page, tmp_path, record.to_json())
+        wait_for_end(page)
+        assert_shows(page, record)
+        marked = page.locator("[data-testid=pane-speculative] .tok[data-state=remembered]")
+        expect(marked).to_have_count(count)
+        assert ("remembered" in legend.inner_text()) == bool(count)
+    assert count > 20
+    marked.first.click()
+    assert "in an earlier answer" in page.locator(".token-card").inner_text()
+    assert f"{count} were remembered" in page.get_by_test_id("verdict").inner_text()
 
 
 def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):

@@ -92,6 +92,39 @@ def test_the_header_of_a_run_names_its_own_pair_also_if_another_is_served_by_the
     assert "Another pair" in header_fields(later, Status("ready", "Ready"))
 
 
+def remembers(session, dolly, **settings):
+    """How many tokens of the next race are copied from earlier answers."""
+    list(session.race(dolly, Request("any", max_new_tokens=60, **settings), Turn()))
+    return dolly.last_trace().speculative.remembered
+
+
+def test_a_visitors_answers_are_remembered_for_the_drafter_that_copies_them(session):
+    dolly = FakeDolly(PLAIN)
+    assert remembers(session, dolly, drafter="hybrid") == 0
+    assert remembers(session, dolly, drafter="hybrid") == 0
+    assert remembers(session, dolly, drafter="memory") > 20
+    assert remembers(Session(), dolly, drafter="memory") == 0  # another visitor's
+
+
+def test_what_another_pair_answered_is_not_remembered(session):
+    dolly, other = FakeDolly(PLAIN), FakeDolly(PLAIN)
+    other.pair = replace(PAIR, name="other")
+    remembers(session, dolly)
+    assert remembers(session, other, drafter="memory") == 0
+    assert remembers(session, other, drafter="memory") > 20
+
+
+def test_a_stopped_answer_is_remembered_as_far_as_it_went(session):
+    dolly = FakeDolly(PLAIN)
+    dolly.pause = 0.01
+    racing = session.race(dolly, Request("any", max_new_tokens=2000), Turn())
+    next(racing)
+    wait_until(lambda: len(dolly.last_trace().speculative.tokens) > 20)
+    dolly.pause = 0
+    racing.close()
+    assert remembers(session, dolly, drafter="memory") > 5
+
+
 def test_it_is_busy_while_an_activity_of_its_own_runs(session):
     updates = session.race(FakeDolly(PLAIN), REQUEST, Turn())
     assert [session.busy, bool(next(updates)), session.busy] == [False, True, True]

@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.decoding.memory import Memory
 from pipeline.errors import UserError
+from pipeline.models.pairs import Pair
 from pipeline.request import Request
 from pipeline.run import Run
+from pipeline.trace.record import Trace
 from ui.files import Files
 from ui.header import Status
 from ui.run.activity import Activity
@@ -40,6 +43,8 @@ class Session:
         self._activity: Activity | None = None
         self._run: Run | None = None
         self._files: Files | None = None
+        self._pair: Pair | None = None
+        self._memory = Memory()
 
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
@@ -49,11 +54,28 @@ class Session:
         Raises:
             UserError: the prompt does not fit.
         """
-        run = dolly.start(request, mode)
+        run = dolly.start(request, mode, self._memory_of(dolly))
         self.close()
         self._run = run
         self.view_state = ViewState()  # the views have what it held by now
-        yield from self._follow(Activity(turn.hold(iter(run)), RaceDisplay(run, request, dolly)))
+        race = Activity(turn.hold(iter(run)), RaceDisplay(run, request, dolly))
+        try:
+            yield from self._follow(race)
+        finally:
+            self._remember(run.trace())
+
+    def _memory_of(self, dolly: Dolly) -> Memory:
+        """What this visitor was answered by these models. Nobody else's texts are in it: how fast a
+        text is copied tells that it was there.
+        """
+        if self._pair != dolly.pair:  # other token ids, or other answers
+            self._pair, self._memory = dolly.pair, Memory()
+        return self._memory
+
+    def _remember(self, trace: Trace) -> None:
+        lane = trace.speculative or trace.autoregressive
+        if lane and lane.tokens:
+            self._memory.add([*trace.prompt_tokens, *(token.id for token in lane.tokens)])
 
     def measure(
         self, tab: ExperimentTab, dolly: Dolly, request: Request, turn: Turn

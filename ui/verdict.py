@@ -85,6 +85,8 @@ def _counts(lane: Lane) -> str:
     the budget is never drafted.
     """
     counts = f"of tested drafts accepted ({lane.accepted} of {lane.tested})"
+    if lane.remembered:
+        counts += f"; {lane.remembered} were remembered from earlier answers"
     if lane.drafted_yield is not None:
         counts += f"; {_percent(lane.drafted_yield)} of all drafts"
     if lane.undrafted > 1:

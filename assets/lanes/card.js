@@ -78,7 +78,7 @@ function describe(about, endKey) {
     cells.append(node("th", name), node("td", value));
   };
   if (state === "resampled") row("replaces the drafted", named(line.drafted[place]));
-  if (["accepted", "resampled", "rejected"].includes(state)) test(line, place, row);
+  if (["accepted", "remembered", "resampled", "rejected"].includes(state)) test(line, place, row);
 
   const parts = [head, table, node("p", reason(about), "why"), ...likeliest(about)];
   if (state !== "drafted") parts.push(node("p", times(line), "times"));
@@ -108,6 +108,8 @@ function reason({ line, place, state }) {
     case "accepted":
       if (run.greedy) return "The first choice of both models, so it is accepted.";
       return certain ? "The target’s probability is at least the draft’s, so it is always accepted." : "";
+    case "remembered":
+      return "It followed the same words in an earlier answer, from where it was copied, and the target accepted it.";
     case "resampled":
       if (run.greedy) return "The target’s first choice, in place of the draft’s.";
       return "Sampled from the residual: the target’s distribution minus the draft’s. The figures are those of the token it replaces.";

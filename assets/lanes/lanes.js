@@ -5,6 +5,7 @@
 // names.
 const panes = element.querySelector(".panes");
 const source = element.querySelector(".source");
+const remembered = element.querySelector(".legend .remembered"); // shown where there is any
 const lanes = Object.fromEntries(
   [...element.querySelectorAll(".pane")].map((pane) => [pane.dataset.lane, newLane(pane)]),
 );
@@ -32,6 +33,7 @@ const read = {
   start(line) {
     run = { ...line, lanes: line.lanes.map((name) => lanes[name]), pieces: new Map() };
     hideCard();
+    remembered.hidden = true;
     panes.dataset.source = line.badge ? "record" : "live";
     panes.classList.toggle("single", run.lanes.length === 1);
     panes.style.setProperty("--budget", line.budget);
@@ -56,6 +58,7 @@ const read = {
     learn(line.pieces);
     const lane = lanes[line.lane];
     lane.undecided = null;
+    if (line.tokens[0]?.[2] === "remembered") remembered.hidden = false;
     lane.steps.push({
       line,
       drafted: 1000 * line.drafted_at_s,
@@ -136,7 +139,8 @@ function nodesOf(step) {
     return [...before, token({ line, place, id, text, state, at: at++ })];
   });
   // A text that ended within a draft leaves drafts behind.
-  if (line.tokens.at(-1)[2] === "accepted") step.nodes.push(...refused(line, line.tokens.length, at));
+  const last = line.tokens.at(-1)[2];
+  if (last === "accepted" || last === "remembered") step.nodes.push(...refused(line, line.tokens.length, at));
   if (line.lane === "speculative") step.nodes.push(node("i", "", "tick"));
   return step.nodes;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from pipeline.decoding.drafters.ngrams import NGrams, Place
+from pipeline.decoding.ngrams import NGrams, Place
 
 # Longer than the end that all prompts share, so that a new question does not find another's answer.
 _SIZES = (16, 8)

@@ -99,7 +99,8 @@ def yields(lane: Lane) -> list[dict[str, int]]:
     for step, tokens in zip(lane.steps, lane.emitted, strict=True):
         origins = Counter(token.origin for token in tokens)
         rejected = step.tested - step.accepted
-        unused = len(step.drafted) - origins[Origin.ACCEPTED] - rejected
+        accepted = origins[Origin.ACCEPTED] + origins[Origin.REMEMBERED]
+        unused = len(step.drafted) - accepted - rejected
         emitted = {origin.value: origins[origin] for origin in Origin}
         counts.append({**emitted, "rejected": rejected, "unused": unused})
     return counts

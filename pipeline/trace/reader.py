@@ -228,8 +228,9 @@ def _check_step(step: StepRecord, emitted: Sequence[Token], where: str) -> None:
     for token in emitted:
         _require_time(token.time_s, step.time_s, f"{where}'s tokens")
     last = Origin.RESAMPLED if step.accepted < drafted else Origin.BONUS
-    origins = [*[Origin.ACCEPTED] * step.accepted, last if drafted else Origin.TARGET]
     found = [token.origin for token in emitted]
+    accepted = Origin.REMEMBERED if Origin.REMEMBERED in found else Origin.ACCEPTED
+    origins = [*[accepted] * step.accepted, last if drafted else Origin.TARGET]
     same = found == origins[: len(found)]
     _require(same, f"{where}'s tokens", ", ".join(found), f"be {', '.join(origins)}")
     ids = tuple(token.id for token in emitted[: step.accepted])

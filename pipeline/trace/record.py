@@ -96,6 +96,11 @@ class Lane:
         return sum(step.accepted for step in self.steps)
 
     @property
+    def remembered(self) -> int:
+        """Accepted tokens that were copied from an earlier text."""
+        return sum(token.origin is Origin.REMEMBERED for token in self.tokens)
+
+    @property
     def undrafted(self) -> int:
         """Rounds in which nothing was drafted."""
         return sum(not step.drafted for step in self.steps)

@@ -20,8 +20,9 @@ from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
 _TIMES = {f"{part}_s": (part, pattern) for part, pattern in PARTS if part != "prefill"}
-_YIELD = (  # tokens: name, colour, pattern, edge; the first four are emitted, the others `LOST`
+_YIELD = (  # tokens: name, colour, pattern, edge; the first five are emitted, the others `LOST`
     ("accepted", "--accepted", "", "--accepted-edge"),
+    ("remembered", "--remembered", "\\", "--remembered-edge"),
     ("resampled", "--resampled", "/", "--resampled-edge"),
     ("bonus", "--bonus", ".", "--bonus-edge"),
     ("target", "--card", "", "--mute"),
@@ -136,7 +137,7 @@ def _yield(trace: Trace) -> Figure:
             "hovertemplate": f"step %{{x}}<br>%{{customdata}} {what}<extra></extra>",
         }
         for what, colour, pattern, edge in _YIELD
-        if what != "target" or any(count[what] for count in counts)
+        if what not in ("target", "remembered") or any(count[what] for count in counts)
     ]
     highest = max((step.accepted + 1 for step in lane.steps), default=1)
     lowest = -max((sum(count[what] for what in LOST) for count in counts), default=0)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.decoding.drafters.drafter import DrafterSpec, Parts, ShouldContinue
-from pipeline.decoding.drafters.ngrams import NGrams, Place
 from pipeline.decoding.economics import AcceptanceRate
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import Hidden
 from pipeline.decoding.memory import Memory
+from pipeline.decoding.ngrams import NGrams, Place
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification import Draft
 
