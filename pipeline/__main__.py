@@ -12,6 +12,7 @@ from pipeline.convert import show
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.decoding.race import Mode
+from pipeline.decoding.verification import DEFAULT_VERIFIER, VERIFIERS
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.choice import add_arguments, chosen, listing
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kv_cache=options.kv_cache,
             drafter=options.drafter,
             kv_precision=options.kv_precision,
+            verification=options.verification,
         )
         choice = chosen(options)
         show(choice.obtain())
@@ -108,6 +110,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=DRAFTERS,
         default=DEFAULT_DRAFTER,
         help="; ".join(spec.title for spec in DRAFTERS.values()),
+    )
+    parser.add_argument(
+        "--verification",
+        choices=VERIFIERS,
+        default=DEFAULT_VERIFIER,
+        help="of a sampled draft: token by token, or as a block",
     )
     parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT_POLICY)
     parser.add_argument(

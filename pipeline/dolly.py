@@ -15,6 +15,7 @@ from typing import Any, get_args
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
+from pipeline.decoding.verification import find_verifier
 from pipeline.environment import environment, memory_bytes
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
@@ -197,6 +198,7 @@ class Dolly:
             stats=models.stats,
             end_ids=self.tokenizer.end_ids,
             candidates=_CANDIDATES,
+            verify=find_verifier(request.verification).verify,
         )
 
     def _recorder(self) -> LaneRecorder:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.sampling import SamplingParams
+from pipeline.decoding.verification import DEFAULT_VERIFIER, find_verifier
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
@@ -34,6 +35,7 @@ class Request:
         draft_length: K, tokens drafted per round; "auto" selects the fastest in each round.
         kv_cache: the name of a cache policy.
         drafter: the name of a drafter.
+        verification: the name of a way to verify drafts.
         kv_precision: of the keys and values; None selects one that keeps speculation lossless.
 
     Raises:
@@ -51,6 +53,7 @@ class Request:
     kv_cache: str = DEFAULT_POLICY
     drafter: str = DEFAULT_DRAFTER
     kv_precision: KVPrecision | None = None
+    verification: str = DEFAULT_VERIFIER
 
     def __post_init__(self) -> None:
         check_texts(self.instruction, self.context)
@@ -65,6 +68,7 @@ class Request:
             _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH, ' or "auto"')
         find_policy(self.kv_cache)
         find_drafter(self.drafter)
+        find_verifier(self.verification)
         if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):
             choices = _either(get_args(KVPrecision))
             raise UserError("KV precision", self.kv_precision, f"choose {choices}")

@@ -10,6 +10,7 @@ from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
+from pipeline.decoding.verification import find_verifier
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import Example, Model, Pair
 from pipeline.models.store import Store
@@ -98,6 +99,7 @@ class FakeDolly:
             costs=lambda: Costs(0.2, (1.0,) * 9, block=0.2),
             end_ids=self.end_ids,
             candidates=5,
+            verify=find_verifier(request.verification).verify,
         ).of(
             mode,
             PROMPT,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.decoding.events import Origin, Step
 from pipeline.decoding.lm import Hidden, Output
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 
 
 class FakeLM:

@@ -96,6 +96,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     choose(page, "Draft length K", "6")
     choose(page, "Schedule", "one after the other")
     choose(page, "KV precision", "u8")
+    choose(page, "Verification", "As a block")
     page.get_by_role("button", name="Copy link").click()
     page.get_by_role("button", name="Link copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
@@ -106,6 +107,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
         "draft_length": "6",
         "mode": "sequential",
         "kv_precision": "u8",
+        "verification": "block",
     }
     with opened(browser, copied) as other:
         other.wait_for_function(

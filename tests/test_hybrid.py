@@ -14,7 +14,7 @@ from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Step
 from pipeline.decoding.ngrams import NGrams
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 from tests.fakes import FakeLM, verified
 
 GREEDY, SAMPLED = SamplingParams(), SamplingParams(1.0)

@@ -239,6 +239,26 @@ def _rankings(card):
     return [ranking.locator("li") for ranking in card.locator("ol").all()]
 
 
+def test_a_draft_verified_as_a_block_says_so(page, tmp_path):
+    """Every draft is tested, and the number that decided belongs to the last accepted one."""
+    trace = ran(temperature=1.0, max_new_tokens=60, verification="block")
+    open_trace(page, tmp_path, trace.to_json())
+    wait_for_end(page)
+    assert_shows(page, trace)
+    pane = page.get_by_test_id("pane-speculative")
+    assert not pane.locator(".tok[data-state=untested]").count()
+    step = next(step for step in trace.speculative.steps if step.accepted >= 2)
+    tokens = pane.locator(f".tok[data-step='{step.index}'][data-state=accepted]")
+    tokens.first.click()
+    card = page.locator(".token-card")
+    told = card.inner_text()
+    assert "accepted up to here with" in told
+    assert "up to a later token" in told
+    assert "random number" not in told
+    tokens.last.click()
+    assert "random number" in card.inner_text()
+
+
 def test_greedy_says_whose_probabilities_the_card_shows(page):
     wait_for_end(page, "stop")
     page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.click()

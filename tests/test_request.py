@@ -30,6 +30,8 @@ from pipeline.request import Request
         ("kv_cache", "disk", "KV cache"),
         ("drafter", "oracle", "drafter"),
         ("kv_precision", "u2", "KV precision"),
+        ("verification", "twice", "verification"),
+        ("verification", ["block"], "verification"),
         ("context", "a\0", "context"),
     ],
 )

@@ -198,6 +198,7 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
     assert greedy["state"] == "greedy"
     assert "drawn" not in greedy["fields"]
     assert how(alone(trace, "autoregressive"))["state"] == "none"
+    assert how(ran(temperature=1.0, verification="block"))["state"] == "none"
 
 
 def test_a_drawing_while_it_runs_has_no_tables():

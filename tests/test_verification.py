@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.decoding.events import Origin
 from pipeline.decoding.sampling import sample
-from pipeline.decoding.verification import Draft, verify
+from pipeline.decoding.verification.tokens import Draft, verify
 from tests.chi_square import assert_follows
 
 VOCAB = 5

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
@@ -11,6 +11,7 @@ import gradio as gr
 
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
+from pipeline.decoding.verification import VERIFIERS
 from pipeline.request import Request
 from pipeline.run import Run, Update
 from pipeline.runtime.kv_cache.registry import POLICIES
@@ -93,8 +94,13 @@ def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.Signature(parameters, return_annotation=returned)
     function.__signature__ = signature  # type: ignore[attr-defined]
     kinds = {**get_type_hints(Request), "mode": Mode, "return": returned}
-    for field, names in (("drafter", [*DRAFTERS]), ("kv_cache", [*POLICIES])):
-        kinds[field] = Literal.__getitem__(tuple(names))
+    registries: dict[str, Iterable[str]] = {
+        "drafter": DRAFTERS,
+        "kv_cache": POLICIES,
+        "verification": VERIFIERS,
+    }
+    for field, registry in registries.items():
+        kinds[field] = Literal.__getitem__(tuple(registry))
     function.__annotations__ = kinds
     return function
 

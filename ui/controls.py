@@ -9,6 +9,7 @@ from typing import Any, get_args
 import gradio as gr
 
 from pipeline.decoding.drafters import DRAFTERS
+from pipeline.decoding.verification import VERIFIERS
 from pipeline.errors import UserError
 from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
@@ -243,6 +244,12 @@ def _settings(
         kv_precision = gr.Dropdown(
             _KV_PRECISIONS, value=default["kv_precision"], label="KV precision"
         )
+        verification = gr.Dropdown(
+            [(verifier.title, name) for name, verifier in VERIFIERS.items()],
+            value=default["verification"],
+            label="Verification",
+            info="Used when sampling",
+        )
         copy = gr.Button("Copy link", elem_id="copy-link", min_width=110)
     dice.click(
         None,
@@ -261,5 +268,6 @@ def _settings(
         "kv_cache": kv_cache,
         "drafter": drafter,
         "kv_precision": kv_precision,
+        "verification": verification,
     }
     return pair, load, settings, copy

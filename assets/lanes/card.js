@@ -91,7 +91,7 @@ function test(line, place, row) {
   if (run.greedy) return;
   row("draft probability q", number(line.draft_prob[place]));
   row("target probability p", number(line.target_prob[place]));
-  row("accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
+  row(asBlock(line) ? "accepted up to here with" : "accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
   const uniform = line.uniform[place];
   if (uniform !== null) {
     row("random number", `${number(uniform)} → ${place < line.accepted ? "accepted" : "rejected"}`);
@@ -107,6 +107,7 @@ function reason({ line, place, state }) {
         : "One forward pass of the target, one token.";
     case "accepted":
       if (run.greedy) return "The first choice of both models, so it is accepted.";
+      if (asBlock(line) && certain) return "Block verification accepted the draft up to a later token.";
       return certain ? "The target’s probability is at least the draft’s, so it is always accepted." : "";
     case "remembered":
       return "It followed the same words in an earlier answer, from where it was copied, and the target accepted it.";

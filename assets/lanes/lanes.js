@@ -145,11 +145,13 @@ function nodesOf(step) {
   return step.nodes;
 }
 
-// The drafts from `place` on that were not accepted: the first was rejected, if it was tested at all.
+// Whether the draft was verified as a block, all tokens together. A copied draft never is.
+const asBlock = (line) => run.jointly && line.draft_top?.length > 0;
+
+// The drafts from `place` on that were not accepted: token by token, those after the first are not tested.
 function refused(line, place, at) {
-  return line.drafted
-    .slice(place)
-    .map((_, i) => drafted(line, place + i, place + i === line.accepted ? "rejected" : "untested", at + i));
+  const state = (at) => (at === line.accepted || (at > line.accepted && asBlock(line)) ? "rejected" : "untested");
+  return line.drafted.slice(place).map((_, i) => drafted(line, place + i, state(place + i), at + i));
 }
 
 function drafted(line, place, state, at) {

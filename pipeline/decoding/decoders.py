@@ -38,7 +38,7 @@ from pipeline.decoding.sampling import (
     probabilities,
     sample_token,
 )
-from pipeline.decoding.verification import Draft, Verdict, verify
+from pipeline.decoding.verification.tokens import Draft, Verdict, Verify, verify
 
 
 class Autoregressive:
@@ -109,6 +109,7 @@ class Speculative:
         end_ids: tokens that end the text; they are emitted and counted.
         candidates: how many of the likeliest tokens a step names at each position; found off the
             clock.
+        verify: how drafts are verified.
     """
 
     def __init__(
@@ -118,8 +119,9 @@ class Speculative:
         draft_length: Callable[[], DraftLength],
         end_ids: frozenset[int],
         candidates: int = 0,
+        verify: Verify = verify,
     ) -> None:
-        self._target, self._drafter = target, drafter
+        self._target, self._drafter, self._verify = target, drafter, verify
         self._draft_length, self._end_ids = draft_length, end_ids
         self._candidates = candidates
 
@@ -158,7 +160,7 @@ class Speculative:
                 verified = perf_counter()
 
                 # Accept tokens; then resample the first that is rejected, or take a bonus token.
-                verdict = _verdict(logits, draft, params, rng)
+                verdict = _verdict(self._verify, logits, draft, params, rng)
                 tokens, origins = _emitted(draft, verdict, self._end_ids)
                 if tokens[-1] in self._end_ids:
                     reason = FinishReason.STOP
@@ -195,7 +197,11 @@ class Speculative:
 
 
 def _verdict(
-    logits: Logits, draft: Draft, params: SamplingParams, rng: np.random.Generator
+    verify: Verify,
+    logits: Logits,
+    draft: Draft,
+    params: SamplingParams,
+    rng: np.random.Generator,
 ) -> Verdict:
     """Verifies a draft with the logits before its first token and after each of its tokens."""
     if not draft.tokens:  # greedy needs no distribution here

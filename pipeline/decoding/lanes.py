@@ -19,6 +19,7 @@ from pipeline.decoding.lm import BlockDraft, CausalLM
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.decoding.sampling import SamplingParams
+from pipeline.decoding.verification.tokens import Verify, verify
 
 NewSequence = Callable[[Sequence[int]], CausalLM]  # of the prompt that it will read
 
@@ -43,6 +44,7 @@ class Lanes:
         costs: measures the pair; called only by drafters and draft lengths that need it.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
+        verify: how drafts are verified.
         candidates: how many of the most likely tokens a step names at each position.
     """
 
@@ -54,6 +56,7 @@ class Lanes:
     stats: dict[str, AcceptanceStats] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
     candidates: int = 0
+    verify: Verify = verify
 
     def of(
         self,
@@ -108,6 +111,7 @@ class Lanes:
             self._draft_length(spec, draft_length),
             self.end_ids,
             self.candidates,
+            self.verify,
         )
         return decoder.generate(prompt, params, max_new_tokens)
 

@@ -155,6 +155,11 @@ class Trace:
         return bool(self.pair.get("block")) and self.request["drafter"] != "model"
 
     @property
+    def verifies_blocks(self) -> bool:
+        """Whether the tokens of a sampled draft are tested together."""
+        return not self.greedy and self.request.get("verification") == "block"
+
+    @property
     def greedy(self) -> bool:
         return bool(self.request["temperature"] == 0)
 

@@ -41,6 +41,7 @@ class Transcript:
             budget=trace.request["max_new_tokens"],
             greedy=trace.greedy,
             blocks=trace.drafts_blocks,
+            jointly=trace.verifies_blocks,
         )
 
     @property

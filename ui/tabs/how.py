@@ -24,6 +24,8 @@ def how(trace: Trace) -> Json:
     `sampled` or `none`.
     """
     found = _rejection(trace.speculative) if trace.speculative else None
+    if trace.verifies_blocks:
+        found = None  # no token was rejected by itself
     example = _example(trace, *found) if found else _nothing()
     example["fields"].update(_cost_fields(trace))
     return example

@@ -12,7 +12,7 @@ from pipeline.decoding.drafters.proposal import Proposal
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import BlockDraft, Hidden
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 from pipeline.errors import UserError
 
 

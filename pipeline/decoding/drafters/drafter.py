@@ -13,7 +13,7 @@ from pipeline.decoding.events import Step
 from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 
 ShouldContinue = Callable[[float], bool]  # whether to draft another token, by the confidence in one
 

@@ -15,7 +15,7 @@ from pipeline.decoding.lm import Hidden
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.ngrams import NGrams, Place
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 
 _PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed before any test; weight in tests
 

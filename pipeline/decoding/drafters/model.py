@@ -11,7 +11,7 @@ from pipeline.decoding.drafters.proposal import Proposal
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import CausalLM, Hidden
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 
 
 class ModelDrafter:

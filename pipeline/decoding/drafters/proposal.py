@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pipeline.decoding.drafters.drafter import ShouldContinue
 from pipeline.decoding.sampling import Logits, SamplingParams, probabilities, sample
-from pipeline.decoding.verification import Draft
+from pipeline.decoding.verification.tokens import Draft
 
 
 class Proposal:

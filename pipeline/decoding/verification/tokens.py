@@ -7,7 +7,7 @@ functions of arrays and a generator, without models.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,6 +71,11 @@ class Verdict(Verification):
     origin: Origin
 
 
+Verify = Callable[
+    [Probs, Probs | None, Sequence[int], np.random.Generator], Verdict
+]  # with the arguments of `verify`
+
+
 def verify(
     target_probs: Probs,
     draft_probs: Probs | None,
@@ -84,11 +89,7 @@ def verify(
         draft_probs: float32[g, vocab], what each token was sampled from; None if deterministic.
         draft_tokens: the g proposed ids; g may be 0.
     """
-    # Plain floats: for a handful of tokens, each call into NumPy takes longer than the arithmetic.
-    target_prob = [float(target_probs[i, token]) for i, token in enumerate(draft_tokens)]
-    draft_prob = [1.0] * len(draft_tokens)
-    if draft_probs is not None:
-        draft_prob = [float(draft_probs[i, token]) for i, token in enumerate(draft_tokens)]
+    target_prob, draft_prob = probabilities_of(draft_tokens, target_probs, draft_probs)
     accept_prob = [min(1.0, p / q) for p, q in zip(target_prob, draft_prob, strict=True)]
 
     uniform: list[float | None] = [None] * len(draft_tokens)
@@ -117,6 +118,18 @@ def verify(
         accept_prob=tuple(accept_prob),
         uniform=tuple(uniform),
     )
+
+
+def probabilities_of(
+    draft_tokens: Sequence[int], target_probs: Probs, draft_probs: Probs | None
+) -> tuple[list[float], list[float]]:
+    """The target's and the draft's probability of each drafted token. Plain floats: for a handful
+    of tokens, each call into NumPy takes longer than the arithmetic.
+    """
+    target_prob = [float(target_probs[i, token]) for i, token in enumerate(draft_tokens)]
+    if draft_probs is None:
+        return target_prob, [1.0] * len(draft_tokens)
+    return target_prob, [float(draft_probs[i, token]) for i, token in enumerate(draft_tokens)]
 
 
 def _passes(chance: float, uniform: float | None) -> bool:
