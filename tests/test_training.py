@@ -31,6 +31,7 @@ from training import (  # noqa: E402
     draft,
     export,
     features,
+    instructions,
     losses,
     packing,
     repetition,
@@ -40,7 +41,7 @@ from training.command import Command  # noqa: E402
 from training.files import replacing_folder  # noqa: E402
 from training.fit import LOSSES  # noqa: E402
 from training.quantisation import int4  # noqa: E402
-from training.recipe import Answers, Block, Draft, Phase, Recipe  # noqa: E402
+from training.recipe import Answers, Block, Draft, Instructions, Phase, Recipe  # noqa: E402
 
 TINY = Recipe(
     target=Phase(
@@ -55,6 +56,7 @@ TINY = Recipe(
     repetition=Phase("repetition", (1e-3, 0.0), steps=6, rows=2, pack=448, int4_group=32),
     draft=Draft(layers=(0, LAYERS - 1), vocabulary=200),
     draft_phase=Phase("draft", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448),
+    instructions=Instructions(batches=2, lists=6, shots=2, longest=64),
     answers=Answers(instructions=8, sampled=4, top=8, longest=24, batch=4),
     block=Block(layers=(0, LAYERS - 1), hidden_layers=(0, LAYERS - 1), anchors=4, rank=4),
     block_phase=Phase("block", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448, muon=True),
@@ -82,7 +84,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The recipe up to the draft's checkpoint, run once."""
     command = Command(tmp_path_factory.mktemp("work"), data, package, TINY)
-    for stage in (base, target, repetition, answers, features, draft, block):
+    for stage in (base, target, repetition, instructions, answers, features, draft, block):
         stage.main(command)
     return command
 
@@ -219,6 +221,35 @@ def test_an_interrupted_run_resumes_where_it_was(
     once = target.load_model(made.work / target.TUNED).state_dict()
     twice = target.load_model(tmp_path / target.TUNED).state_dict()
     assert all(torch.allclose(once[name], twice[name], atol=1e-4) for name in once)
+
+
+def test_instructions_are_the_whole_lines_of_a_list():
+    """The first line goes on with the list; the last one may have been cut."""
+    text = (
+        " What is a dam?\n- Name three\n- Two words\n-  Why is\tthe sky blue? \n- Who was the first"
+    )
+    assert instructions.listed(text) == ["What is a dam?", "Why is\tthe sky blue?"]
+    assert instructions.listed(" What is it?\nAnd then a story.\n- Not any more.\n") == [
+        "What is it?"
+    ]
+    assert instructions.listed(" " + "word " * 41 + "\n- cut") == []
+
+
+def test_written_instructions_ask_what_nobody_asked_before(
+    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No training record, no held-out one, and none twice, also after an interruption."""
+    recipe, asked = made.recipe, [corpus.held_out(made.data)[0], corpus.dolly(made.data)[0]]
+    new = ["Is this a new question?", "And is this another one?", "Is this the last of them?"]
+    batches = [[*(r.instruction.upper() for r in asked), new[0], new[1]], [new[1] + "?!", new[2]]]
+    monkeypatch.setattr(instructions, "_writer", lambda *given: batches.__getitem__)
+    command = dataclasses.replace(made, work=tmp_path)
+    for batches_done in (1, 2):
+        some = dataclasses.replace(recipe.instructions, batches=batches_done)
+        cut = dataclasses.replace(recipe, instructions=some)
+        instructions.main(dataclasses.replace(command, recipe=cut))
+    kept = [record.instruction for record in instructions.read_instructions(tmp_path)]
+    assert kept == new
 
 
 def test_answers_go_on_where_they_were_interrupted(

@@ -30,7 +30,6 @@ _BULLET = "-"
 _ENDS = ("<|endoftext|>", "<|im_end|>")
 _WORDS = range(3, 41)  # of an instruction
 _CHARACTERS = 160  # of an instruction that serves as an example
-_BATCH = 256
 
 
 def main(command: Command) -> None:
@@ -39,25 +38,17 @@ def main(command: Command) -> None:
     known = corpus.training_records(command.data)
     seen = {record.question for record in known + corpus.held_out(command.data)}
     shown = [r.instruction for r in known if not r.context and len(r.instruction) < _CHARACTERS]
-    batches = [json.loads(line) for line in whole_lines(kept)]
-    count = sum(map(len, batches))
-    if count < recipe.instructions.written:
+    done = len(whole_lines(kept))
+    seen.update(record.question for record in read_instructions(command.work))
+    if done < recipe.instructions.batches:
         write = _writer(source, shown, recipe)
-        seen.update(Record(text, "", "").question for batch in batches for text in batch)
-    with tqdm(total=recipe.instructions.written, initial=count, desc="instructions") as bar:
-        while count < recipe.instructions.written:
-            new = []
-            for text in write(len(batches)):
-                question = Record(text, "", "").question
-                if question not in seen:
-                    seen.add(question)
-                    new.append(text)
-            batches.append(new)
-            with kept.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(new) + "\n")
-            count += len(new)
-            bar.update(len(new))
-    print(f"{count} instructions in {kept}")
+    for number in tqdm(range(done, recipe.instructions.batches), desc="instructions"):
+        new = {Record(text, "", "").question: text for text in write(number)}
+        fresh = [text for question, text in new.items() if question not in seen]
+        seen.update(new)
+        with kept.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(fresh) + "\n")
+    print(f"{len(read_instructions(command.work))} instructions in {kept}")
 
 
 def read_instructions(work: Path) -> list[Record]:
@@ -97,12 +88,12 @@ def _writer(source: Path, shown: list[str], recipe: Recipe) -> Any:
     def write(number: int) -> list[str]:
         rng = Random(f"{recipe.seed} {number}")
         prompts = []
-        for _ in range(_BATCH):
+        for _ in range(asked.lists):
             examples = (" ".join(text.split()) for text in rng.sample(shown, asked.shots))
             lines = "".join(f"{_BULLET} {text}\n" for text in examples)
             prompt = f"{_OPENING}{lines}{_BULLET}"
             prompts.append(tokenizer.encode(prompt, add_special_tokens=False).ids)
-        texts = generate(prompts, writing, number * _BATCH)
+        texts = generate(prompts, writing, number * asked.lists)
         return [line for ids in texts for line in listed(tokenizer.decode(ids))]
 
     return write

@@ -37,12 +37,14 @@ class Instructions:
     """What the model of the first stage writes for the target to answer.
 
     Attributes:
-        written: how many.
-        shots: of Dolly's, that it reads before it writes.
-        longest: tokens that it writes after them, several instructions.
+        batches: in which lists are written.
+        lists: of a batch.
+        shots: of Dolly's instructions, with which a list begins.
+        longest: tokens that are written after them, several instructions.
     """
 
-    written: int
+    batches: int
+    lists: int = 256
     shots: int = 8
     temperature: float = 0.9
     top_p: float = 0.95
@@ -131,7 +133,7 @@ class Recipe:
 RECIPE = Recipe(
     target=Phase("target", (1e-4, 0.0), minutes=56, steps=400, int4_group=64),
     repetition=Phase("repetition", (5e-5, 0.0), minutes=11, steps=80, warmup=5, int4_group=64),
-    instructions=Instructions(written=16000),
+    instructions=Instructions(batches=15),
     answers=Answers(instructions=40960, sampled=2304),
     draft=Draft(layers=(0, 29), vocabulary=8192),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
