@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -123,13 +123,25 @@ class Engine:
         return {} if self.failed else reply
 
 
-def compare(
-    models: Models, names: Sequence[str], counts: Sequence[int], repeats: int
-) -> list[dict[str, Any]]:
-    """A row of results for each engine. Only the first prompt of a kind gets the largest N."""
+def raced(
+    models: Models,
+    names: Sequence[str],
+    kinds: Mapping[str, Sequence[tuple[str, str]]],
+    counts: Sequence[int],
+    repeats: int,
+) -> list[Engine]:
+    """The engines with their answers to all prompts. Only the first prompt of a kind gets the
+    largest N.
+
+    Args:
+        names: of engines.
+        kinds: by name, instructions with their contexts.
+        counts: each an N.
+        repeats: of all of it.
+    """
     encode = Tokenizer(models.target).encode
     prompts = {
-        kind: [encode(format_prompt(*prompt)) for prompt in asked] for kind, asked in KINDS.items()
+        kind: [encode(format_prompt(*prompt)) for prompt in asked] for kind, asked in kinds.items()
     }
     engines = [Engine.start(name, models) for name in names]
     for engine in engines:
@@ -147,7 +159,7 @@ def compare(
                 engine.samples.append(about | reply)
     for engine in engines:
         engine.stop()
-    return summed_up(engines)
+    return engines
 
 
 def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
@@ -296,7 +308,8 @@ def main() -> int:
             else:
                 models = prepared(EMBEDDED_MODELS, Path(made))
                 notes = differences(models)
-            results[subject] = compare(models, names, counts, options.repeats)
+            engines = raced(models, names, KINDS, counts, options.repeats)
+            results[subject] = summed_up(engines)
         show(subject, results[subject])
     for note in notes:
         print(note)

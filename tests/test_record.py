@@ -32,6 +32,24 @@ def test_the_json_has_the_names_of_trace_1():
     assert all(named <= step.keys() for step in lane["steps"])
 
 
+def test_the_figures_of_drafts_have_the_names_that_others_use():
+    trace = ran(max_new_tokens=40)
+    metrics, lane = trace.to_dict()["metrics"], trace.speculative
+    drafts = [step for step in lane.steps if step.drafted]
+    length = metrics["speculative"]["mean_acceptance_length"]
+    assert length == pytest.approx(sum(step.accepted + 1 for step in drafts) / len(drafts))
+    rate = metrics["speculative"]["draft_acceptance_rate"]
+    assert rate == sum(s.accepted for s in drafts) / sum(len(s.drafted) for s in drafts)
+    by_position = metrics["speculative"]["per_position_acceptance_rate"]
+    assert by_position == sorted(by_position, reverse=True)
+    assert 1 + sum(by_position) == pytest.approx(length)
+    assert metrics["autoregressive"] == {
+        "mean_acceptance_length": None,
+        "draft_acceptance_rate": None,
+        "per_position_acceptance_rate": [],
+    }
+
+
 def test_the_share_emitted_is_of_the_budgets_of_all_lanes():
     assert ran(max_new_tokens=20).share_emitted == 1
     begun = FakeDolly(WORDS).start(Request("any", max_new_tokens=20))

@@ -116,6 +116,25 @@ class Lane:
         return self.accepted / self.drafted if self.drafted else None
 
     @property
+    def metrics(self) -> dict[str, Any]:
+        """The figures of its drafts by the names and definitions of vLLM's logs; None where nothing
+        was drafted.
+
+        mean_acceptance_length: 1 + accepted / drafts. draft_acceptance_rate: accepted / drafted
+        tokens. per_position_acceptance_rate: drafts accepted up to each position / drafts.
+        """
+        drafts = [step for step in self.steps if step.drafted]
+        longest = max((len(step.drafted) for step in drafts), default=0)
+        return {
+            "mean_acceptance_length": 1 + self.accepted / len(drafts) if drafts else None,
+            "draft_acceptance_rate": self.drafted_yield,
+            "per_position_acceptance_rate": [
+                sum(step.accepted > place for step in drafts) / len(drafts)
+                for place in range(longest)
+            ],
+        }
+
+    @property
     def block_efficiency(self) -> float | None:
         """Tokens emitted per forward pass of the target in decoding."""
         return len(self.tokens) / len(self.steps) if self.steps else None
@@ -205,8 +224,10 @@ class Trace:
         return made == len(self.speculative.tokens) == self.agreeing_tokens
 
     def to_dict(self) -> dict[str, Any]:
+        """The JSON object; its `metrics` follow from the rest, and a reader ignores them."""
         pieces = {str(token): piece for token, piece in self.pieces.items()}
-        return {"schema": SCHEMA, **asdict(self), "pieces": pieces}
+        metrics = {name: lane.metrics for name, lane in self.lanes.items()}
+        return {"schema": SCHEMA, **asdict(self), "pieces": pieces, "metrics": metrics}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)

@@ -1,0 +1,157 @@
+"""The tasks of Spec-Bench (Xia et al. 2024, arXiv 2401.07851), in every engine.
+
+    pip install -r requirements-dev.txt -r benchmarks/requirements.txt
+    python -m benchmarks.spec_bench [--count 5] [--repeats 3]
+
+Questions are taken evenly from each of the six tasks, in Dolly's prompt format; of a conversation,
+the first turn. All engines decode greedily, and none stops before N tokens. A speedup is over the
+same engine's autoregressive mode, and over the fastest autoregressive mode of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines import AUTOREGRESSIVE, EMBEDDED_MODELS, ENGINES, FIXED_DRAFTS, OURS
+from benchmarks.peers import Engine, by_prompt, differences, key, prepared, raced
+from benchmarks.report import save, table
+from pipeline.errors import UserError
+from training.corpus import DATA
+
+_FILE = "spec_bench.jsonl.xz"
+_TASKS = {  # by the file's categories; those of MT-bench are one task
+    "translation": "translation",
+    "summarization": "summarisation",
+    "qa": "question answering",
+    "math_reasoning": "mathematical reasoning",
+    "rag": "retrieval-augmented",
+}
+_CONVERSATION = "conversation"
+_Ratios = dict[tuple[str, int, int], float]  # by prompt
+
+
+def questions(data: Path) -> dict[str, list[str]]:
+    """All questions by task, in the order of the file.
+
+    Raises:
+        UserError: the file is absent or damaged.
+    """
+    path, tasks = data / _FILE, dict.fromkeys((_CONVERSATION, *_TASKS.values()))
+    found: dict[str, list[str]] = {task: [] for task in tasks}
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                found[_TASKS.get(row["category"], _CONVERSATION)].append(row["turns"][0])
+    except FileNotFoundError:
+        raise UserError("data", str(path), "is not there; name its folder with --data") from None
+    except (lzma.LZMAError, EOFError, ValueError, KeyError, IndexError):
+        raise UserError("data", str(path), "is damaged; restore it") from None
+    return found
+
+
+def evenly(texts: Sequence[str], count: int) -> list[str]:
+    """So many of them, from the beginning to the end."""
+    return [texts[number * len(texts) // count] for number in range(min(count, len(texts)))]
+
+
+def summed_up(engines: Sequence[Engine]) -> Iterator[dict[str, Any]]:
+    """A row for each engine."""
+    times = {engine.name: by_prompt(engine) for engine in engines if engine.samples}
+    autoregressive = [times[name] for name in times if name in (*AUTOREGRESSIVE, "llama.cpp")]
+    fastest = {place: min(each[place] for each in autoregressive) for place in times[OURS]}
+    texts = {
+        key(s): s["tokens"] for engine in engines if engine.name == OURS for s in engine.samples
+    }
+    for engine in engines:
+        own = times.get(engine.name.partition(",")[0])
+        if engine.failed or not own:
+            yield {"engine": engine.name, "failed": engine.failed or "no autoregressive mode"}
+            continue
+        mine, samples = times[engine.name], engine.samples
+        over_own = {place: own[place] / mine[place] for place in mine}
+        over_fastest = {place: fastest[place] / mine[place] for place in mine}
+        yield {
+            "engine": engine.name,
+            "over_own": _by_task(over_own),
+            "over_fastest": _by_task(over_fastest),
+            "mean_accepted_tokens": _tokens_per_pass(engine),
+            "identical": statistics.fmean(s["tokens"] == texts[key(s)] for s in samples),
+        }
+
+
+def _by_task(ratios: _Ratios) -> dict[str, float]:
+    """The median of each task, and of all prompts."""
+    tasks: dict[str, list[float]] = {}
+    for (task, _, _), ratio in ratios.items():
+        tasks.setdefault(task, []).append(ratio)
+    medians = {task: statistics.median(each) for task, each in tasks.items()}
+    return medians | {"all": statistics.median(ratios.values())}
+
+
+def _tokens_per_pass(engine: Engine) -> float | None:
+    """Where each report is of a forward pass of the target."""
+    ours = engine.name.startswith(OURS)
+    if not ours and engine.name not in FIXED_DRAFTS:
+        return None
+    tokens = sum(len(sample["tokens"]) for sample in engine.samples)
+    return tokens / sum(len(sample["times"]) for sample in engine.samples)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--count", type=int, default=5, help="questions of a task")
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=DATA)
+    options = parser.parse_args()
+    try:
+        tasks = questions(options.data)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    kinds = {task: [(t, "") for t in evenly(texts, options.count)] for task, texts in tasks.items()}
+    names = dict.fromkeys([OURS, *options.engines])
+    with tempfile.TemporaryDirectory() as made:
+        models = prepared(EMBEDDED_MODELS, Path(made))
+        engines = raced(models, [*names], kinds, [options.max_new_tokens], options.repeats)
+    rows, notes = list(summed_up(engines)), differences(models)
+    for title, name in (("same engine", "over_own"), ("fastest of all", "over_fastest")):
+        print(f"\nSpeedup over the autoregressive mode, {title}")
+        table(
+            ("", *kinds, "all", "tokens per pass", "same"),
+            [
+                [
+                    row["engine"],
+                    *(f"{ratio:.2f}" for ratio in row[name].values()),
+                    "–" if (mean := row["mean_accepted_tokens"]) is None else f"{mean:.2f}",
+                    f"{row['identical']:.0%}",
+                ]
+                for row in rows
+                if "failed" not in row
+            ],
+        )
+    for line in (*(f"{r['engine']}: {r['failed']}" for r in rows if "failed" in r), *notes):
+        print(line)
+    save(
+        "spec_bench",
+        questions=options.count,
+        new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        notes=notes,
+        results=rows,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
