@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -47,7 +48,7 @@ def test_questions_are_taken_evenly(size, count):
     places = [int(text) for text in taken]
     assert len(places) == min(size, count)
     assert places[0] == 0
-    gaps = [later - earlier for earlier, later in zip(places, places[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(places)]
     assert not gaps or max(gaps) - min(gaps) <= 1
 
 
