@@ -24,6 +24,7 @@ from pipeline.runtime.kv_cache.policy import (
 )
 from pipeline.runtime.kv_cache.precision import KVPrecision, effective_precision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
+from pipeline.runtime.projections import merge_projections
 from pipeline.runtime.sequence import FURTHER_INPUTS, OVCausalLM
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
@@ -101,6 +102,7 @@ class OVModel:
         policy.prepare(model, config.family, device)
         keep_logits(model, policy.token_axis)
         self.hidden_width = output_hidden(model, hidden_layers) if hidden_layers else 0
+        merge_projections(model, self.weight_bytes)
         self.rows = {
             port.any_name: (port.get_element_type().to_dtype(), _tail(port))
             for port in model.inputs
