@@ -8,7 +8,13 @@ import numpy as np
 
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts, ShouldContinue
-from pipeline.decoding.drafters.lookup import LOOKUP, LookupDrafter, Match
+from pipeline.decoding.drafters.lookup import (
+    LOOKUP,
+    PRIOR_ACCEPTANCE,
+    PRIOR_WEIGHT,
+    LookupDrafter,
+    Match,
+)
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import AcceptanceRate, Costs, best_length, expected_tokens
 from pipeline.decoding.events import Step
@@ -16,8 +22,6 @@ from pipeline.decoding.lm import Hidden
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
-
-_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed before any test; weight in tests
 
 
 class HybridDrafter:
@@ -87,7 +91,7 @@ class HybridDrafter:
 
     def _copy_pays(self, match: Match, drafted: int) -> bool:
         """Whether copying it is expected to be as fast as drafting up to so many tokens."""
-        rate = self._rate.estimate(_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT)
+        rate = self._rate.estimate(PRIOR_ACCEPTANCE, PRIOR_WEIGHT)
         copying = _tokens_per_cost(self._lookup.acceptance(match), self._copying)
         return copying >= _tokens_per_cost([rate] * drafted, self._costs)
 

@@ -17,7 +17,7 @@ from pipeline.decoding.ngrams import NGrams, Place
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
 
-_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT = 0.75, 2.0  # assumed before any test; weight in tests
+PRIOR_ACCEPTANCE, PRIOR_WEIGHT = 0.75, 2.0  # assumed before any test; weight in tests
 
 
 class Match(NamedTuple):
@@ -97,7 +97,7 @@ class LookupDrafter:
 
     def acceptance(self, match: Match) -> list[float]:
         """The acceptance rate expected of each of its tokens, from the tests of such matches."""
-        rate = self._rate(match).estimate(_PRIOR_ACCEPTANCE, _PRIOR_WEIGHT)
+        rate = self._rate(match).estimate(PRIOR_ACCEPTANCE, PRIOR_WEIGHT)
         return [rate] * len(match.tokens)
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
