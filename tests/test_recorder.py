@@ -83,6 +83,13 @@ def test_every_token_that_a_step_names_has_its_text():
     assert lane.pieces == {token: f"<{token}>" for token in range(1, 8)}
 
 
+def test_a_drafted_token_has_its_text_before_its_step_ends():
+    """The page shows it as it was drafted."""
+    lane = recorder()
+    lane.record(Drafted(0, (1, 4, 5)))
+    assert lane.pieces == {1: "<1>", 4: "<4>", 5: "<5>"}
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_counts_times_and_texts_of_a_run_add_up(temperature):
     trace = ran(temperature=temperature, max_new_tokens=30)

@@ -53,16 +53,15 @@ class LaneRecorder:
                 self._prefill_s = self._time_s = seconds
             case Step():
                 self._time_s += event.seconds
-                for token in {*event.tokens, *event.named} - self.pieces.keys():
-                    self.pieces[token] = self._piece(token)
+                self._name({*event.tokens, *event.named})
                 emitted = tuple(self._emitted(event))
                 step = StepRecord(**fields_of(Round, event), time_s=self._time_s)
                 self._steps.append((step, emitted))
                 return emitted
             case Finish(reason=reason):
                 self._finish = reason
-            case Drafted():
-                pass  # the step that follows repeats these, with their verification
+            case Drafted(tokens=tokens):
+                self._name({*tokens})  # shown at once; the step that follows has all else
         return ()
 
     @property
@@ -81,6 +80,10 @@ class LaneRecorder:
         tokens = tuple(token for _, emitted in recorded for token in emitted)
         text = "".join(token.text for token in tokens)
         return Lane(self._prefill_s, self._finish, text, tokens, steps)
+
+    def _name(self, tokens: set[int]) -> None:
+        for token in tokens - self.pieces.keys():
+            self.pieces[token] = self._piece(token)
 
     def _emitted(self, step: Step) -> Iterable[Token]:
         for token, origin in zip(step.tokens, step.origins, strict=True):
