@@ -180,6 +180,8 @@ def test_without_colour_no_two_kinds_of_token_look_alike(page, theme):
     if theme == "dark":
         page.get_by_label("Switch between light and dark").click()
     page.add_style_tag(content="html { filter: grayscale(1) }")
+    # Shown where there are any.
+    page.evaluate("document.querySelector('.legend .remembered').hidden = false")
     kinds = page.get_by_test_id("legend").locator(".tok").all()  # the same word in each
     assert {kind.inner_text() for kind in kinds} == {"the"}
     pictures = {}
