@@ -275,8 +275,9 @@ def notebook(models: Models) -> Answer:
     return answer
 
 
-# Each engine's own autoregressive mode; the others named after it are measured against it.
 AUTOREGRESSIVE = (OURS, OURS_FASTEST, "OpenVINO GenAI", "optimum-intel", "transformers")
+# Those that an engine's other modes, named after it, are compared with.
+BASELINES = (*AUTOREGRESSIVE, "llama.cpp")
 FIXED_DRAFTS = (OURS_SPECULATIVE, "OpenVINO GenAI, speculative", "notebook 2024")
 ENGINES: dict[str, Callable[[Models], Answer]] = {
     OURS: ours,

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import AUTOREGRESSIVE, EMBEDDED_MODELS, ENGINES, FIXED_DRAFTS, OURS
+from benchmarks.engines import BASELINES, EMBEDDED_MODELS, ENGINES, FIXED_DRAFTS, OURS
 from benchmarks.peers import Engine, by_prompt, differences, key, prepared, raced
 from benchmarks.report import save, table
 from pipeline.errors import UserError
@@ -66,22 +66,23 @@ def evenly(texts: Sequence[str], count: int) -> list[str]:
 def summed_up(engines: Sequence[Engine]) -> Iterator[dict[str, Any]]:
     """A row for each engine."""
     times = {engine.name: by_prompt(engine) for engine in engines if engine.samples}
-    autoregressive = [times[name] for name in times if name in (*AUTOREGRESSIVE, "llama.cpp")]
+    autoregressive = [times[name] for name in times if name in BASELINES]
     fastest = {place: min(each[place] for each in autoregressive) for place in times[OURS]}
     texts = {
         key(s): s["tokens"] for engine in engines if engine.name == OURS for s in engine.samples
     }
     for engine in engines:
-        own = times.get(engine.name.partition(",")[0])
-        if engine.failed or not own:
-            yield {"engine": engine.name, "failed": engine.failed or "no autoregressive mode"}
+        baseline = engine.name.partition(",")[0]
+        own = times.get(baseline) if baseline in BASELINES else None
+        if engine.failed or not engine.samples:
+            yield {"engine": engine.name, "failed": engine.failed}
             continue
         mine, samples = times[engine.name], engine.samples
-        over_own = {place: own[place] / mine[place] for place in mine}
+        over_own = {place: own[place] / mine[place] for place in mine} if own else {}
         over_fastest = {place: fastest[place] / mine[place] for place in mine}
         yield {
             "engine": engine.name,
-            "over_own": _by_task(over_own),
+            "over_own": _by_task(over_own) if own else None,
             "over_fastest": _by_task(over_fastest),
             "mean_accepted_tokens": _tokens_per_pass(engine),
             "identical": statistics.fmean(s["tokens"] == texts[key(s)] for s in samples),
@@ -137,7 +138,7 @@ def main() -> int:
                     f"{row['identical']:.0%}",
                 ]
                 for row in rows
-                if "failed" not in row
+                if row.get(name)
             ],
         )
     for line in (*(f"{r['engine']}: {r['failed']}" for r in rows if "failed" in r), *notes):

@@ -193,7 +193,7 @@ class Dolly:
             target=partial(models.target.sequence, self.tokenizer.size),
             draft=partial(models.draft.sequence, self._draft_vocab),
             block=partial(models.block.block, self._draft_vocab) if models.block else None,
-            memory=memory or Memory(),
+            memory=Memory() if memory is None else memory,
             costs=lambda: models.costs,
             stats=models.stats,
             end_ids=self.tokenizer.end_ids,

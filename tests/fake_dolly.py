@@ -95,7 +95,7 @@ class FakeDolly:
             target=lambda prompt: self._target(),
             draft=lambda prompt: self._draft(),
             block=lambda: FakeBlock(self._draft()),
-            memory=memory or Memory(),
+            memory=Memory() if memory is None else memory,
             costs=lambda: Costs(0.2, (1.0,) * 9, block=0.2),
             end_ids=self.end_ids,
             candidates=5,

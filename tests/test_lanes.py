@@ -286,7 +286,7 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
     assert count > 20
     marked.first.click()
     assert "in an earlier answer" in page.locator(".token-card").inner_text()
-    assert f"{count} were remembered" in page.get_by_test_id("verdict").inner_text()
+    assert f"{count} of these remembered" in page.get_by_test_id("verdict").inner_text()
 
 
 def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):

@@ -66,9 +66,12 @@ def test_a_speedup_is_over_the_same_engine_and_over_the_fastest():
         engine(f"{OURS}, hybrid", 5.0, passes=1),
         engine("OpenVINO GenAI", 8.0, tokens=(1, 2, 3, 4, 6)),
         engine("OpenVINO GenAI, speculative", 16.0),
+        engine("notebook 2024", 4.0),
         Engine("llama.cpp", None, failed="no such file"),
     ]
-    ours, hybrid, genai, slower, failed = summed_up(engines)
+    ours, hybrid, genai, slower, notebook, failed = summed_up(engines)
+    assert notebook["over_own"] is None  # it has no autoregressive mode
+    assert notebook["over_fastest"]["all"] == pytest.approx(2.0)
     assert hybrid["over_own"] == pytest.approx({"qa": 2.0, "rag": 2.0, "all": 2.0})
     assert hybrid["over_fastest"]["all"] == pytest.approx(1.6)
     assert slower["over_own"]["all"] == pytest.approx(0.5)

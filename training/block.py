@@ -241,7 +241,9 @@ def train(
         phase,
         decay=recipe.weight_decay,
         folder=command.work,
-        configuration=target.fingerprint(recipe, "repetition", "answers", "block", "block_phase"),
+        configuration=target.fingerprint(
+            recipe, "repetition", "instructions", "answers", "block", "block_phase"
+        ),
     )
 
 

@@ -70,7 +70,9 @@ def main(command: Command) -> None:
         phase,
         decay=recipe.weight_decay,
         folder=command.work,
-        configuration=target.fingerprint(recipe, "repetition", "answers", "draft", "draft_phase"),
+        configuration=target.fingerprint(
+            recipe, "repetition", "instructions", "answers", "draft", "draft_phase"
+        ),
     )
     model.config.target_ids = TARGET_IDS
     out = command.work / DRAFT

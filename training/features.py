@@ -126,7 +126,7 @@ def _record_streams(model: Any, layers: tuple[int, ...]) -> list[Any]:
 
 def _fingerprint(recipe: Recipe) -> str:
     parts = (recipe.block.hidden_layers, recipe.block_phase.pack)
-    return target.fingerprint(recipe, "repetition", "answers") + json.dumps(parts)
+    return target.fingerprint(recipe, "repetition", "instructions", "answers") + json.dumps(parts)
 
 
 def _open(

@@ -26,7 +26,7 @@ from training.packing import IGNORED, Batch
 from training.recipe import Recipe
 
 TUNED, TARGET = "tuned", "target"
-_LATER = {"repetition", "answers", "draft", "draft_phase", "block", "block_phase"}
+_LATER = {"repetition", "instructions", "answers", "draft", "draft_phase", "block", "block_phase"}
 
 
 def main(command: Command) -> None:

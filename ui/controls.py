@@ -9,6 +9,7 @@ from typing import Any, get_args
 import gradio as gr
 
 from pipeline.decoding.drafters import DRAFTERS
+from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.errors import UserError
 from pipeline.models.choice import state
@@ -192,7 +193,7 @@ def _settings(
     with gr.Row():
         drafter = gr.Dropdown(
             [(spec.title, spec.name) for spec in DRAFTERS.values()],
-            value="hybrid" if loader.pair.block else default["drafter"],
+            value=HYBRID.name if loader.pair.block else default["drafter"],
             label="Drafter",
             min_width=150,
         )

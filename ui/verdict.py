@@ -86,7 +86,7 @@ def _counts(lane: Lane) -> str:
     """
     counts = f"of tested drafts accepted ({lane.accepted} of {lane.tested})"
     if lane.remembered:
-        counts += f"; {lane.remembered} were remembered from earlier answers"
+        counts += f"; {lane.remembered} of these remembered from earlier answers"
     if lane.drafted_yield is not None:
         counts += f"; {_percent(lane.drafted_yield)} of all drafts"
     if lane.undrafted > 1:

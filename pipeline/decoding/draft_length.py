@@ -91,7 +91,8 @@ class Auto:
     for the cost of drafting them and of one forward pass. The K with the most tokens per cost is
     selected, but with another padding only if it recovers the cost of the switch within
     `_SWITCH_HORIZON` tokens. Within a round, drafting stops when the confidence predicts that the
-    next token would cost more than it gains.
+    next token would cost more than it gains. A copy costs nothing to draft: its length follows from
+    the drafter's forecast, and its round pays for another padding there and back.
 
     The lengths depend on measured times: sampled text follows the target's distribution for any of
     them, but another run with the same seed may sample another text.

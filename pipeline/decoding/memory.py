@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from pipeline.decoding.ngrams import NGrams, Place
 
-# Longer than the end that all prompts share, so that a new question does not find another's answer.
+# Longer than the end that all Dolly prompts share, so that a new question does not find another's
+# answer. Where a chat template ends in more, the first draft may be a wrong copy.
 _SIZES = (16, 8)
 
 
@@ -17,7 +18,7 @@ class Memory:
     Its owner decides whose texts it holds: how fast a text is copied tells that it was there.
 
     Args:
-        limit: of tokens; about a kilobyte is needed for each.
+        limit: of tokens.
     """
 
     def __init__(self, limit: int = 16_384) -> None:

@@ -88,8 +88,9 @@ def _alike(values: Sequence[ov.Output]) -> bool:
     }
     if len(kinds) > 1:
         return False
-    inputs = 2 if nodes[0].get_type_name() in _ELEMENTWISE else len(nodes[0].inputs()[:1])
-    return all(_alike([node.input_value(place) for node in nodes]) for place in range(inputs))
+    kind = nodes[0].get_type_name()
+    places = () if kind == "Constant" else (0, 1) if kind in _ELEMENTWISE else (0,)
+    return all(_alike([node.input_value(place) for node in nodes]) for place in places)
 
 
 def _concatenated(values: Sequence[ov.Output]) -> ov.Node:

@@ -58,6 +58,7 @@ class Drafter(Protocol):
         """Drafts at most `max_tokens` tokens to follow `tokens`. It stops after an end token, and
         after a token for which `should_continue` is false. That token stays in the draft: dropping
         it because of its confidence would bias the distribution that the draft is tested against.
+        `should_continue` is not asked about a copy, whose length `forecast` settles.
         """
         ...
 
@@ -107,7 +108,6 @@ class DrafterSpec:
         build: returns a new drafter for one generation.
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
-        memory: whether it copies from earlier texts.
         costs: returns what its rounds cost, from a pair's costs.
     """
 
@@ -116,5 +116,4 @@ class DrafterSpec:
     build: Callable[[Parts], Drafter]
     draft_model: bool = True
     block_draft: bool = False
-    memory: bool = False
     costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)

@@ -125,6 +125,5 @@ MEMORY = DrafterSpec(
     title="Memory: hybrid, and earlier answers",
     build=lambda parts: _build(parts, parts.memory),
     block_draft=True,
-    memory=True,
     costs=_costs,
 )

@@ -122,7 +122,7 @@ class LookupDrafter:
 
     def _search(self) -> tuple[Place, bool]:
         place = self._ngrams.find(self._text)
-        remembered = self._memory.find(self._text) if self._memory else Place()
+        remembered = Place() if self._memory is None else self._memory.find(self._text)
         return (remembered, True) if remembered.size > place.size else (place, False)
 
 

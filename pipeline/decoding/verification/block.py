@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.decoding.events import Origin
 from pipeline.decoding.sampling import Probs, sample
-from pipeline.decoding.verification.tokens import Verdict, probabilities_of, verify
+from pipeline.decoding.verification.tokens import Verdict, probabilities_of, residual, verify
 
 
 def verify_block(
@@ -60,8 +60,7 @@ def verify_block(
 
     row = target_probs[accepted]
     if accepted < count:
-        remaining = np.maximum(kept[accepted] * row - draft_probs[accepted], 0)
-        row = remaining if remaining.any() else row  # all zeros only by rounding
+        row = residual(row, draft_probs[accepted], draft_tokens[accepted], kept[accepted])
     return Verdict(
         accepted=accepted,
         token=sample(row, rng),

@@ -104,7 +104,7 @@ def verify(
     if accepted < len(draft_tokens):
         origin = Origin.RESAMPLED
         draft_row = None if draft_probs is None else draft_probs[accepted]
-        remaining = _residual(target_probs[accepted], draft_row, draft_tokens[accepted])
+        remaining = residual(target_probs[accepted], draft_row, draft_tokens[accepted])
         token = sample(remaining, rng)
     else:
         origin = Origin.BONUS if accepted else Origin.TARGET
@@ -136,8 +136,8 @@ def _passes(chance: float, uniform: float | None) -> bool:
     return uniform is not None and uniform < chance
 
 
-def _residual(target_row: Probs, draft_row: Probs | None, rejected: int) -> Probs:
-    """The distribution to resample from: max(0, target - draft), not normalised.
+def residual(target_row: Probs, draft_row: Probs | None, rejected: int, kept: float = 1.0) -> Probs:
+    """The distribution to resample from: max(0, kept * target - draft), not normalised.
 
     It is all zeros only if rounding made the two rows equal, where the probability of a rejection
     was zero; the target's own row is then correct.
@@ -146,5 +146,5 @@ def _residual(target_row: Probs, draft_row: Probs | None, rejected: int) -> Prob
         remaining = target_row.copy()
         remaining[rejected] = 0
     else:
-        remaining = np.maximum(target_row - draft_row, 0)
+        remaining = np.maximum(kept * target_row - draft_row, 0)
     return remaining if remaining.any() else target_row
