@@ -84,8 +84,9 @@ def shown(page, lane):
 
 def assert_shows(page, trace):
     for name, lane in trace.lanes.items():
-        assert shown(page, name) == [token.text for token in lane.tokens]
-        assert "".join(shown(page, name)) == lane.text
+        texts = shown(page, name)
+        assert texts == [token.text for token in lane.tokens]
+        assert "".join(texts) == lane.text
 
 
 def seek(page, milliseconds):

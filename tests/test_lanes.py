@@ -277,7 +277,8 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
     trace = again.finish()
     legend = page.get_by_test_id("legend")
     for record, count in ((first, 0), (trace, trace.speculative.remembered)):
-        open_trace(page, tmp_path, record.to_json())
+        open_trace(page, tmp_path, record.to_json(), f"{count} remembered.json")
+        badge_says(page, f"{count} remembered.json")
         wait_for_end(page)
         assert_shows(page, record)
         marked = page.locator("[data-testid=pane-speculative] .tok[data-state=remembered]")
