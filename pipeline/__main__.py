@@ -21,7 +21,7 @@ from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
-from pipeline.trace.metrics import outcome
+from pipeline.trace.metrics import not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
 
 _COLOURS = {  # blue, cyan, orange and magenta; underline and bold tell them apart without colour
@@ -166,8 +166,11 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     print()
     for name, lane in trace.lanes.items():
         print(f"{name:>14}  {_figures(name, lane)}")
-    if trace.speedup:
+    missing = not_compared(trace)
+    if trace.speedup and not missing:
         print(f"{'speedup':>14}  {trace.speedup:.2f}× {_OUTCOMES[outcome(trace.speedup)]}")
+    elif len(trace.lanes) > 1:
+        print(f"{'not compared':>14}  {missing}")
     if trace.identical is not None:
         same = "identical output" if trace.identical else "OUTPUTS DIFFER"
         print(f"{'greedy':>14}  {same}, {trace.agreeing_tokens} tokens agree")

@@ -60,12 +60,46 @@ def test_the_share_emitted_is_of_the_budgets_of_all_lanes():
 
 
 def test_the_speedup_is_of_decoded_tokens_prefill_apart():
-    trace = lanes(0.010, 0.008)
+    trace = lanes(0.010, 0.012)
     fast = trace.speculative
     assert trace.autoregressive.tokens_per_second == pytest.approx(100)
-    assert fast.seconds_per_token == pytest.approx(0.008 * len(fast.steps) / len(fast.tokens))
+    assert fast.seconds_per_token == pytest.approx(0.012 * len(fast.steps) / len(fast.tokens))
     assert trace.speedup == pytest.approx(0.010 / fast.seconds_per_token)
     assert alone(trace, "speculative").speedup is None
+
+
+def test_a_step_that_was_interrupted_counts_as_the_median_of_its_kind():
+    """Its kind: as many drafted tokens. A slow kind of step is no interruption."""
+    times = {"verify_s": 0.010, "other_s": 0.0}
+    slow = {"verify_s": 0.721, "other_s": 0.0}
+    trace = timed(
+        {
+            "autoregressive": lambda step: slow if step.index == 7 else times,
+            "speculative": lambda step: slow if step.index == 2 else times,
+        },
+        max_new_tokens=60,
+    )
+    for lane in trace.lanes.values():
+        assert lane.disturbed == 1
+        assert lane.decode_s > 0.721
+        assert max(lane.undisturbed) < 0.1
+    assert trace.autoregressive.tokens_per_second == pytest.approx(100)
+    kinds = {0: 0.010, 4: 0.070}
+    other = timed(
+        {"speculative": lambda step: {"verify_s": kinds.get(len(step.drafted), 0.03)}},
+        max_new_tokens=60,
+    )
+    assert other.speculative.disturbed == 0
+
+
+def test_the_speedup_is_never_above_the_tokens_of_a_target_pass():
+    trace = lanes(0.100, 0.001)
+    assert trace.speedup == trace.speculative.block_efficiency
+
+
+def test_too_few_tokens_have_no_speedup():
+    assert ran(max_new_tokens=7).speedup is None
+    assert ran(max_new_tokens=8).speedup
 
 
 def test_a_lane_without_tokens_or_without_time_has_no_rate():

@@ -73,7 +73,8 @@ def test_a_step_s_line_has_the_record_s_figures_at_its_end():
     transcript = Transcript("id", trace)
     transcript.end(trace)
     for name, lane in trace.lanes.items():
-        lines = [line for line in parsed(transcript.text) if line.get("lane") == name][:-1]
+        *lines, end = [line for line in parsed(transcript.text) if line.get("lane") == name]
+        assert end["tokens_per_second"] == lane.tokens_per_second
         _, *points = progress(lane)
         for line, point, step in zip(lines, points, lane.steps, strict=True):
             assert line["made"] == point.tokens

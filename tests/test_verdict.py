@@ -96,6 +96,7 @@ def test_while_it_runs_nothing_is_concluded():
     told = verdict(replace(trace, lanes=running))
     assert told["why"] == ""
     assert told["headline_label"] == "per decoded token, so far"
+    assert "busy" not in told["why"]
     begun = FakeDolly([" a", " b"]).start(Request("any")).trace()
     assert verdict(begun)["headline"] == "Racing…"
 
@@ -141,4 +142,54 @@ def test_a_stopped_run_is_told_as_far_as_it_came():
 
 def test_drafting_nothing_is_not_blamed_on_anybody():
     trace = timed(0.001, 0.011, max_new_tokens=1)  # its one token is never drafted for
-    assert "No draft was tested" in verdict(trace)["why"]
+    told = verdict(trace)
+    assert told["headline"] == "Not compared"
+    assert "fewer than 8 tokens" in told["headline_label"]
+    assert "No draft was tested" in told["why"]
+
+
+def test_rounds_that_drafted_nothing_are_not_compared():
+    trace = timed(0.0, 0.007)
+    drafts = {"drafted": (), "accepted": 0}
+    steps = tuple(replace(step, **drafts) for step in trace.speculative.steps)
+    fast = replace(trace.speculative, steps=steps)
+    told = verdict(replace(trace, lanes={**trace.lanes, "speculative": fast}))
+    assert told["headline"] == "Not compared"
+    assert "nothing was drafted" in told["headline_label"]
+    assert summary(trace) != "Not compared"
+
+
+def test_few_tested_drafts_say_nothing_of_where_drafting_pays():
+    trace = timed(0.001, 0.011, max_new_tokens=10)
+    assert trace.speculative.tested < 20
+    why = verdict(trace)["why"]
+    assert f"Only {trace.speculative.tested} drafted tokens were tested" in why
+    assert "best draft length" not in why
+
+
+def test_parts_that_contradict_the_whole_are_not_its_explanation():
+    """Most rounds are cheap, and the others lose more than these gain: medians do not show it."""
+    trace = timed(0.0005, 0.010, max_new_tokens=60)
+    fast = trace.speculative
+    costly = len(fast.steps) // 2 - 1
+    steps = [replace(step, verify_s=0.029) for step in fast.steps[:costly]]
+    fast = replace(fast, steps=(*steps, *fast.steps[costly:]))
+    slow = trace.autoregressive
+    slow = replace(slow, steps=tuple(replace(step, verify_s=0.0065) for step in slow.steps))
+    mixed = replace(trace, lanes={"autoregressive": slow, "speculative": fast})
+    assert mixed.speedup < 0.95
+    assert measured(mixed).speedup > 1
+    why = verdict(mixed)["why"]
+    assert "too uneven to say why" in why
+    assert "Main reason" not in why
+
+
+def test_interrupted_steps_are_told():
+    trace = timed(0.001, 0.011)
+    slow = trace.autoregressive
+    steps = (replace(slow.steps[0], verify_s=9.0), *slow.steps[1:])
+    lanes = {**trace.lanes, "autoregressive": replace(slow, steps=steps)}
+    count = sum(len(lane.steps) for lane in lanes.values())
+    told = verdict(replace(trace, lanes=lanes))
+    assert told["why"].startswith(f"The machine was busy: 1 of {count} steps took over three")
+    assert told["headline"] == verdict(trace)["headline"]

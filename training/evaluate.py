@@ -218,13 +218,14 @@ def _bits_after(
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """A race over one record: counts, and seconds of decoding.
+    """A race over one record, in counts.
 
     Attributes:
         text, tokens: the autoregressive answer; tokens without the end key and blanks before it.
         ended: by itself, within its budget.
         autoregressive_tokens, speculative_tokens: emitted, the end key included.
         target_runs: of the speculative lane, in decoding.
+        speedup: None if an answer was too short to compare.
         identical: None if sampled.
     """
 
@@ -232,9 +233,8 @@ class Raced:
     tokens: list[int]
     ended: bool
     autoregressive_tokens: int
-    autoregressive_s: float
     speculative_tokens: int
-    speculative_s: float
+    speedup: float | None
     target_runs: int
     tested: int
     accepted: int
@@ -251,21 +251,14 @@ class Raced:
             tokens=_body(slow),
             ended=slow.finish is FinishReason.STOP,
             autoregressive_tokens=len(slow.tokens),
-            autoregressive_s=slow.decode_s,
             speculative_tokens=len(fast.tokens),
-            speculative_s=fast.decode_s,
+            speedup=trace.speedup,
             target_runs=len(fast.steps),
             tested=fast.tested,
             accepted=fast.accepted,
             identical=trace.identical,
             machine=machine,
         )
-
-    @property
-    def speedup(self) -> float:
-        """Autoregressive over speculative seconds a token."""
-        slow = self.autoregressive_s / self.autoregressive_tokens
-        return slow / (self.speculative_s / self.speculative_tokens)
 
 
 def _body(lane: Lane) -> list[int]:
@@ -278,6 +271,7 @@ def _body(lane: Lane) -> list[int]:
 def race_summary(races: Sequence[Raced]) -> dict[str, Any]:
     """What many races have in common; counts are summed before they are divided."""
     tested = sum(race.tested for race in races)
+    speedups = [race.speedup for race in races if race.speedup is not None]
     claimed = [race.identical for race in races if race.identical is not None]
     return {
         "races": len(races),
@@ -285,8 +279,8 @@ def race_summary(races: Sequence[Raced]) -> dict[str, Any]:
         "acceptance": sum(race.accepted for race in races) / tested if tested else None,
         "tokens_per_run": sum(race.speculative_tokens for race in races)
         / sum(race.target_runs for race in races),
-        "speedup": _quartiles([race.speedup for race in races]),
-        "slower": sum(race.speedup < 1 for race in races),
+        "speedup": _quartiles(speedups),
+        "slower": sum(speedup < 1 for speedup in speedups),
         "machines": sorted({race.machine for race in races}),
     }
 

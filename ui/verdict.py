@@ -5,15 +5,17 @@ from __future__ import annotations
 from pipeline.decoding.economics import CostModel
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.runtime.kv_cache.registry import POLICIES
-from pipeline.trace.metrics import measured, outcome
+from pipeline.trace.metrics import measured, not_compared, outcome
 from pipeline.trace.record import Lane, Trace
 
 _REASONS = {  # of a loss, by `CostModel`'s fields
     "acceptance": "too few drafts are accepted (a = {:.2f} of those tested)",
-    "draft": "drafting is too slow (one token takes c = {:.2f} target steps)",
+    "draft": "drafting is too slow (c = {:.2f} target steps)",
     "verify": "verification is too expensive (v = {:.2f} target steps beyond the step itself)",
 }
+_TESTED = 20  # drafts; fewer say too little about the acceptance rate
 _NONE = "–"
+_RACING = ("even", "Racing…", "per decoded token", ", so far")
 
 
 def verdict(trace: Trace, where: str = "") -> dict[str, str]:
@@ -59,19 +61,18 @@ def _headline(trace: Trace) -> tuple[str, str, str, str]:
         ((name, lane),) = trace.lanes.items()
         rate = f"{_rounded(lane.tokens_per_second)} tok/s"
         return "even", rate, f"{name} decoding alone, with nothing to compare", ""
-    if trace.speedup is None and _ended(trace):
-        return "even", "Not compared", "one method ended before its first token", ""
+    missing = not_compared(trace)
+    if missing:
+        return ("even", "Not compared", missing, "") if _ended(trace) else _RACING
     now = ", both measured on this machine just now" if trace.finished else ", so far"
-    return *_outcome(trace.speedup), "per decoded token", now
+    return *_outcome(trace.speedup or 1.0), "per decoded token", now
 
 
 def _ended(trace: Trace) -> bool:
     return all(lane.finish is not None for lane in trace.lanes.values())
 
 
-def _outcome(speedup: float | None) -> tuple[str, str]:
-    if speedup is None:
-        return "even", "Racing…"
+def _outcome(speedup: float) -> tuple[str, str]:
     tone = outcome(speedup)
     return tone, {
         "win": f"{speedup:.1f}× faster",
@@ -95,19 +96,47 @@ def _counts(lane: Lane) -> str:
 
 
 def _why(trace: Trace) -> str:
-    """The reason for the speedup by the cost model; empty while a lane runs."""
+    """The reason for the speedup by the cost model, as far as the run carries it, and steps that
+    were disturbed; empty while a lane runs.
+    """
     if not _ended(trace):
         return ""
     if len(trace.lanes) == 1:
         return "Break-even and the best draft length need both methods, on the same machine."
-    model = measured(trace)
-    if model is None:
+    return f"{_disturbed(trace)}{_economics(trace)}"
+
+
+def _disturbed(trace: Trace) -> str:
+    """Says that steps were interrupted, which the speedup leaves out."""
+    count = sum(lane.disturbed for lane in trace.lanes.values())
+    steps = sum(len(lane.steps) for lane in trace.lanes.values())
+    if not count:
+        return ""
+    return (
+        f"The machine was busy: {count} of {steps} steps took over three times the median of "
+        "their kind, and count as that median. "
+    )
+
+
+def _economics(trace: Trace) -> str:
+    model, fast = measured(trace), trace.speculative
+    if model is None or fast is None:
         missing = "No draft was tested"
         if any(not lane.steps for lane in trace.lanes.values()):
             missing = "One method ended before its first step"
         return f"{missing}, so the gain of drafting cannot be estimated."
-    lost = trace.speedup is not None and outcome(trace.speedup) == "loss"
-    return f"{_reason(model) if lost else ''}{_thresholds(model)}"
+    if fast.tested < _TESTED:
+        return (
+            f"Only {fast.tested} drafted {'token was' if fast.tested == 1 else 'tokens were'} "
+            "tested, too few to say from which acceptance drafting pays."
+        )
+    result = None if trace.speedup is None else outcome(trace.speedup)
+    if (result == "loss" and model.speedup > 1) or (result == "win" and model.speedup < 1):
+        return (
+            f"A round of medians would make {model.speedup:.2f}×: this run is too short or too "
+            "uneven to say why."
+        )
+    return f"{_reason(model) if result == 'loss' else ''}{_thresholds(model)}"
 
 
 def _reason(model: CostModel) -> str:

@@ -71,6 +71,7 @@ const read = {
     const lane = lanes[line.lane];
     lane.undecided = null;
     lane.end = line.reason ?? "";
+    lane.rate = line.tokens_per_second;
     const last = lane.steps.at(-1);
     if (line.reason !== "stop" || !last) return;
     const endKey = nodesOf(last).findLast((node) => node.about?.at === last.line.made - 1);
@@ -178,9 +179,10 @@ function node(tag, text, className = "") {
 
 // Progress and tokens per second of decoding, as of the last step shown.
 function showPace(lane) {
-  const { made = 0, tokens_per_second: rate = null } = lane.steps[lane.shown - 1]?.line ?? {};
+  const { made = 0, tokens_per_second: soFar = null } = lane.steps[lane.shown - 1]?.line ?? {};
   const ended = lane.end !== undefined && lane.shown === lane.steps.length && !lane.draft;
   const why = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
+  const rate = ended ? lane.rate : soFar;
   const parts = [
     ended ? `${made} tokens` : `${made} / ${run.budget}`,
     rate === null ? "" : `${rate.toFixed(0)} tok/s`,

@@ -114,8 +114,10 @@ class CostModel:
 
     @property
     def draft(self) -> float:
-        """c, the cost of drafting one token, in steps."""
-        return self.costs.draft
+        """c, the cost of drafting one token, or all K where one forward pass drafts them; in
+        steps.
+        """
+        return self.costs.block or self.costs.draft
 
     @property
     def verify(self) -> float:
@@ -129,7 +131,7 @@ class CostModel:
 
     @property
     def cost(self) -> float:
-        """The cost of a round in steps: 1 + K c + v."""
+        """The cost of a round in steps: 1 + K c + v, or 1 + c + v with a block."""
         return self.costs.of_round(self.length)
 
     @property
@@ -161,7 +163,7 @@ class CostModel:
         no_surcharge = tuple(min(cost, 1.0) for cost in self.costs.verify)
         ideals = {
             "acceptance": replace(self, acceptance=1.0),
-            "draft": replace(self, costs=replace(self.costs, draft=0.0)),
+            "draft": replace(self, costs=replace(self.costs, draft=0.0, block=0.0)),
             "verify": replace(self, costs=replace(self.costs, verify=no_surcharge)),
         }
         return max(ideals, key=lambda part: ideals[part].speedup)

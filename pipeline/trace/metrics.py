@@ -15,7 +15,7 @@ from typing import Literal
 
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
-from pipeline.trace.record import Lane, Trace
+from pipeline.trace.record import COMPARABLE, Lane, Trace
 
 NO_DIFFERENCE = 0.05  # a speedup this close to 1 counts as none
 
@@ -77,6 +77,17 @@ def outlier_limit(values: Sequence[float]) -> float | None:
     limit = high + _FAR_OUT * max(high - low, 0.1 * high)
     kept = [value for value in values if value <= limit]
     return 1.1 * max(kept) if len(kept) < len(values) else None
+
+
+def not_compared(trace: Trace) -> str:
+    """Why the lanes of a trace have no speedup that means anything; "" if they have one."""
+    if len(trace.lanes) == 1:
+        return "one method alone, with nothing to compare"
+    if trace.speedup is None:
+        return f"one method emitted fewer than {COMPARABLE} tokens"
+    if trace.speculative and not trace.speculative.drafted:
+        return "nothing was drafted, so both methods did the same"
+    return ""
 
 
 def outcome(speedup: float) -> Literal["win", "loss", "even"]:
@@ -177,7 +188,7 @@ def residual(target: Mapping[int, float], draft: Mapping[int, float]) -> list[Re
 
 def measured(trace: Trace) -> CostModel | None:
     """The cost model of a run, from its medians; None where a lane has no steps, or nothing was
-    tested. Verifying costs as much for every K as it did for this run's.
+    tested. Verifying costs as much for every K as it did for this run's, and no less than a step.
     """
     slow, fast = trace.autoregressive, trace.speculative
     if not (slow and fast and fast.acceptance_rate is not None):
@@ -185,10 +196,13 @@ def measured(trace: Trace) -> CostModel | None:
     rounds, step_s = [step for step in fast.steps if step.drafted], slow.median_step_s
     if not step_s:
         return None
-    draft = statistics.median(r.draft_s / len(r.drafted) for r in rounds) / step_s
-    verify = statistics.median(r.seconds - r.draft_s for r in rounds) / step_s
+    verify = max(1.0, statistics.median(r.seconds - r.draft_s for r in rounds) / step_s)
+    if trace.drafts_blocks:
+        draft, block = 0.0, statistics.median(r.draft_s for r in rounds) / step_s
+    else:
+        draft, block = statistics.median(r.draft_s / len(r.drafted) for r in rounds) / step_s, 0.0
     length = statistics.median_high(len(r.drafted) for r in rounds)
-    return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify)), length)
+    return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify), block=block), length)
 
 
 # --- caches ---------------------------------------------------------------------------------------

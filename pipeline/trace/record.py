@@ -15,6 +15,9 @@ from typing import Any
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, FinishReason, Origin, Round
 
 SCHEMA = "trace@1"
+COMPARABLE = 8  # tokens of a lane that has fewer say nothing about its speed
+
+_DISTURBED = 3.0  # medians; a step that takes longer is the machine's doing, not the method's
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,27 @@ class Lane:
         return sum(step.seconds for step in self.steps)
 
     @property
+    def undisturbed(self) -> list[float]:
+        """Seconds of each step. One that took over three medians of those that drafted as many
+        tokens counts as one median: on a shared machine such a step was interrupted.
+        """
+        alike: dict[int, list[float]] = {}
+        for step in self.steps:
+            alike.setdefault(len(step.drafted), []).append(step.seconds)
+        medians = {drafted: median(seconds) for drafted, seconds in alike.items()}
+        usual = [medians[len(step.drafted)] for step in self.steps]
+        return [
+            middle if step.seconds > _DISTURBED * middle else step.seconds
+            for step, middle in zip(self.steps, usual, strict=True)
+        ]
+
+    @property
+    def disturbed(self) -> int:
+        """Steps that `undisturbed` counts as a median."""
+        kept = zip(self.steps, self.undisturbed, strict=True)
+        return sum(step.seconds != seconds for step, seconds in kept)
+
+    @property
     def total_s(self) -> float:
         """Prefill and decoding."""
         return self.prefill_s + self.decode_s
@@ -76,12 +100,13 @@ class Lane:
 
     @property
     def seconds_per_token(self) -> float | None:
-        """Decoding only, prefill apart."""
-        return self.decode_s / len(self.tokens) if self.tokens else None
+        """Decoding only, prefill apart, of `undisturbed` steps."""
+        return sum(self.undisturbed) / len(self.tokens) if self.tokens else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        return len(self.tokens) / self.decode_s if self.decode_s else None
+        each = self.seconds_per_token
+        return 1 / each if each else None
 
     @property
     def drafted(self) -> int:
@@ -196,11 +221,16 @@ class Trace:
 
     @property
     def speedup(self) -> float | None:
-        """Autoregressive over speculative seconds per decoded token, prefill apart."""
-        if not (self.autoregressive and self.speculative):
+        """Autoregressive over speculative seconds per decoded token, prefill apart; no more than
+        the tokens per target pass, since a pass takes no less than a step. None where a lane is
+        missing or has fewer than `COMPARABLE` tokens.
+        """
+        slow, fast = self.autoregressive, self.speculative
+        if not (slow and fast) or self.comparable_tokens < COMPARABLE:
             return None
-        slow, fast = self.autoregressive.seconds_per_token, self.speculative.seconds_per_token
-        return slow / fast if slow and fast else None
+        if not (slow.seconds_per_token and fast.seconds_per_token and fast.block_efficiency):
+            return None
+        return min(slow.seconds_per_token / fast.seconds_per_token, fast.block_efficiency)
 
     @property
     def agreeing_tokens(self) -> int | None:

@@ -82,10 +82,11 @@ class Transcript:
                     )
 
     def end(self, trace: Trace) -> None:
-        """Appends the remaining steps, and how each lane ended."""
+        """Appends the remaining steps, and how each lane ended, at which rate."""
         self.add(trace)
         for name, lane in trace.lanes.items():
-            self._append(kind="end", lane=name, reason=lane.finish)
+            rate = lane.tokens_per_second
+            self._append(kind="end", lane=name, reason=lane.finish, tokens_per_second=rate)
 
     def _step(
         self, step: StepRecord, tokens: Sequence[Token], now: LaneProgress, trace: Trace

@@ -125,9 +125,10 @@ def _row(model: CostModel, speedup: float | None) -> list[str]:
 def _note(model: CostModel, trace: Trace) -> str:
     auto = trace.request.get("draft_length") == "auto"
     length = "median draft length" if auto else "draft length"
+    drafted = "all tokens at once" if model.costs.block else "a token"
     return (
         f"Measured in this run: share of drafts accepted, a = {model.acceptance:.2f}; time to "
-        f"draft a token, c = {model.draft:.2f} target steps; extra time to verify, "
+        f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
         f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
         "assumes the same a at every position, and the same v for every K."
     )
