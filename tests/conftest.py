@@ -54,6 +54,18 @@ def browser(tmp_path_factory):
         browser.close()
 
 
+@pytest.fixture(autouse=True)
+def forgetful(request):
+    """What a page kept in the browser, as its theme, is gone for the next test."""
+    yield
+    if "browser" in request.fixturenames:
+        browser = request.getfixturevalue("browser")
+        devtools = browser.new_cdp_session(browser.pages[0])
+        every = {"origin": "*", "storageTypes": "local_storage"}
+        devtools.send("Storage.clearDataForOrigin", every)
+        devtools.detach()
+
+
 @pytest.fixture(scope="session")
 def server():
     """A Dolly of tables, and the address that serves it."""

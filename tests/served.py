@@ -28,11 +28,11 @@ def served_page(page):
 
 
 @contextmanager
-def opened(browser, url, width=1280, status="Ready"):
+def opened(browser, url, width=1280, status="Ready", height=900):
     """The page once its status says so; whatever its scripts throw, fails the test."""
     errors = []
     with closing(browser.new_page()) as page:
-        page.set_viewport_size({"width": width, "height": 900})
+        page.set_viewport_size({"width": width, "height": height})
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda said: said.type == "error" and errors.append(said.text))
         page.goto(url)
@@ -64,18 +64,20 @@ def run(page, instruction="Say something", begins=True):
 
 
 def wait_for_end(page, reason="length"):
-    for lane in LANES:
-        page.locator(f"[data-testid=pane-{lane}][data-end={reason}]").wait_for()
+    """Both lanes at once: in the replay after a race, one ends before the other."""
+    page.wait_for_function(
+        "reason => document.querySelectorAll(`.pane[data-end=${reason}]`).length === 2", arg=reason
+    )
 
 
 def count(page, lane):
-    return page.locator(f"[data-testid=pane-{lane}] .tok").count()
+    return page.locator(f"[data-testid=pane-{lane}] .text .tok").count()
 
 
 def shown(page, lane):
     """The lane's text, token by token, without drafts that came to nothing."""
     return page.eval_on_selector_all(
-        f"[data-testid=pane-{lane}] .tok[data-step][data-i]",
+        f"[data-testid=pane-{lane}] .text .tok[data-step][data-i]",
         """tokens => tokens
             .filter((token) => !["rejected", "untested", "drafted"].includes(token.dataset.state))
             .map((token) => token.textContent)""",

@@ -186,9 +186,9 @@ def test_one_after_the_other_ends_a_lane_before_it_begins_the_next(page, dolly):
     choose(page, "Schedule", "one after the other")
     dolly.pause = 0.01
     run(page)
-    page.locator("[data-testid=pane-speculative] .tok").first.wait_for()
+    page.locator("[data-testid=pane-speculative] .text .tok").first.wait_for()
     dolly.pause = 0.0
-    ended = "[data-testid=pane-autoregressive] .tok"
+    ended = "[data-testid=pane-autoregressive] .text .tok"
     assert page.locator(ended).count() == 100
     wait_for_end(page)
 

@@ -52,7 +52,9 @@ def moment(page):
 
 
 def pending(page, lane="speculative"):
-    return page.locator(f"[data-testid=pane-{lane}] .tok[data-state=drafted]").all_inner_texts()
+    return page.locator(
+        f"[data-testid=pane-{lane}] .text .tok[data-state=drafted]"
+    ).all_inner_texts()
 
 
 def pace(page, lane):
@@ -74,6 +76,7 @@ def test_a_page_that_missed_lines_waits_for_all_of_them(page):
     page.evaluate(tell, "".join(lines[8:12]))
     assert len(shown(page, "autoregressive")) == made
     page.evaluate(tell, transcript.text)
+    wait_for_end(page)
     assert_shows(page, live.trace())
 
 
@@ -110,7 +113,7 @@ def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
     page.wait_for_function(  # in one look: they are soon replaced
         """() => {
             const waiting = document.querySelector(
-                "[data-testid=pane-speculative] .tok[data-state=drafted] > span");
+                "[data-testid=pane-speculative] .text .tok[data-state=drafted] > span");
             return waiting && getComputedStyle(waiting).borderStyle === "dashed";
         }"""
     )
@@ -166,6 +169,31 @@ def test_a_request_that_is_refused_leaves_the_replay_where_it_is(page):
     assert moment(page) == 0
 
 
+def test_a_race_too_fast_to_follow_is_replayed_slowly_and_says_so(page, dolly):
+    dolly.pause = 0.004  # 100 tokens each: 0.4 s
+    run(page)
+    badge_says(page, "Replay, slowed to 0.25×")
+    wait_for_end(page)
+    assert_shows(page, dolly.last_trace())
+    assert not page.get_by_test_id("badge").is_visible()
+
+
+def test_tokens_accepted_together_are_one_stretch(page, dolly):
+    run(page)
+    wait_for_end(page)
+    joined = page.eval_on_selector_all(
+        "[data-testid=pane-speculative] .text .tok[data-step]:not([data-state=rejected], "
+        "[data-state=untested])",
+        """tokens => tokens.filter((token) => "joined" in token.dataset).map((token) => [
+            token.previousElementSibling.dataset.step === token.dataset.step,
+            "joins" in token.previousElementSibling.dataset,
+            token.lastElementChild.textContent === token.textContent, // its blank is coloured
+        ])""",
+    )
+    accepted = [step.accepted for step in dolly.last_trace().speculative.steps]
+    assert joined == [[True] * 3] * sum(count - 1 for count in accepted if count)
+
+
 def test_buttons_and_keys_step_and_space_plays(page):
     wait_for_end(page, "stop")
     page.get_by_role("button", name="To the start").click()
@@ -217,12 +245,12 @@ def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dol
     told = card.inner_text()
     assert "random number" in told or step.accept_prob[step.accepted] == 0
 
-    page.locator("[data-testid=pane-autoregressive] .tok").first.hover()
+    page.locator("[data-testid=pane-autoregressive] .text .tok").first.hover()
     assert card.inner_text() == told  # pinned
     page.keyboard.press("Escape")
     assert not card.is_visible()
     page.mouse.move(0, 0)
-    page.locator("[data-testid=pane-autoregressive] .tok").first.hover()
+    page.locator("[data-testid=pane-autoregressive] .text .tok").first.hover()
     assert "one token" in card.inner_text()
     assert len(_rankings(card)) == 1
     page.mouse.move(0, 0)
@@ -261,7 +289,7 @@ def test_a_draft_verified_as_a_block_says_so(page, tmp_path):
 
 def test_greedy_says_whose_probabilities_the_card_shows(page):
     wait_for_end(page, "stop")
-    page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.click()
+    page.locator("[data-testid=pane-speculative] .text .tok[data-state=accepted]").first.click()
     told = page.locator(".token-card").inner_text()
     assert "Each model’s own probabilities" in told
     assert "random number" not in told
@@ -281,7 +309,7 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
         badge_says(page, f"{count} remembered.json")
         wait_for_end(page)
         assert_shows(page, record)
-        marked = page.locator("[data-testid=pane-speculative] .tok[data-state=remembered]")
+        marked = page.locator("[data-testid=pane-speculative] .text .tok[data-state=remembered]")
         expect(marked).to_have_count(count)
         assert ("remembered" in legend.inner_text()) == bool(count)
     assert count > 20
@@ -348,7 +376,7 @@ def test_hostile_texts_of_a_file_stay_text_and_inside_the_page(browser, url, tmp
             told += page.locator(".token-card").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("window.hacked") is None
-        assert page.locator(".pane .tok > * > *, .token-card :is(img, script)").count() == 0
+        assert page.locator(".pane .text .tok > * > *, .token-card :is(img, script)").count() == 0
         texts = {token.text for token in trace.speculative.tokens[:30]}
         if "zero\u200bwidth\u2060" in texts:
             assert r"zero\u{200b}width\u{2060}" in told

@@ -165,6 +165,20 @@ def test_the_cost_model_is_made_of_the_medians_of_the_run():
     assert model.costs.of_round(8) == pytest.approx(8 * 0.2 + 1.3)  # what it is for every K
 
 
+def test_a_block_draft_costs_the_same_for_every_length():
+    trace = timed(
+        {
+            "autoregressive": lambda step: {"verify_s": 0.010, "other_s": 0.0},
+            "speculative": lambda step: {"draft_s": 0.003, "verify_s": 0.011, "other_s": 0.0},
+        },
+    )
+    request = {**trace.request, "drafter": "block"}
+    model = measured(replace(trace, pair={**trace.pair, "block": True}, request=request))
+    assert model.draft == pytest.approx(0.3)
+    for length in (1, 8):
+        assert replace(model, length=length).cost == pytest.approx(1 + 0.3 + 0.1)
+
+
 def test_without_both_lanes_there_is_no_cost_model():
     trace = ran()
     assert measured(trace)

@@ -33,7 +33,7 @@ from tests.served import (
     wait_for_end,
 )
 from tests.waiting import wait_until
-from ui.component import ASSETS
+from ui.component import ASSETS, encode
 from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
@@ -159,7 +159,7 @@ def test_marks_tell_where_each_token_came_from(page, dolly):
     wait_for_end(page)
     lane = dolly.last_trace().speculative
     tokens = page.eval_on_selector_all(
-        "[data-testid=pane-speculative] .tok",
+        "[data-testid=pane-speculative] .text .tok",
         "tokens => tokens.map((token) => [token.dataset.state, Number(token.dataset.step)])",
     )
     made = [(state, step) for state, step in tokens if state not in ("rejected", "untested")]
@@ -224,7 +224,7 @@ def test_a_token_tells_its_story_by_pointer_and_by_keyboard(page, dolly):
 def test_greedy_invents_no_number(page):
     run(page)
     wait_for_end(page)
-    page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").first.hover()
+    page.locator("[data-testid=pane-speculative] .text .tok[data-state=accepted]").first.hover()
     told = page.locator(".token-card").inner_text()
     assert "first choice of both models" in told
     assert "random number" not in told
@@ -234,7 +234,7 @@ def test_greedy_invents_no_number(page):
 def test_stop_stops_the_run_and_the_next_one_works(page, dolly, stop):
     dolly.pause = 0.2
     run(page)
-    page.locator("[data-testid=pane-autoregressive] .tok").nth(3).wait_for()
+    page.locator("[data-testid=pane-autoregressive] .text .tok").nth(3).wait_for()
     if stop == "button":
         page.get_by_test_id("stop").click()
     else:
@@ -261,7 +261,7 @@ def test_markup_stays_text(page, dolly):
         page.keyboard.press("ArrowRight")  # each token's card tells its text
     assert_shows(page, dolly.last_trace())
     assert page.evaluate("window.hacked") is None
-    assert page.locator(".pane .tok > * > *, .token-card :is(img, script)").count() == 0
+    assert page.locator(".pane .text .tok > * > *, .token-card :is(img, script)").count() == 0
     assert dolly.last_trace().request["instruction"] == HOSTILE
 
 
@@ -338,6 +338,52 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
         assert below["y"] >= above["y"] + above["height"]
 
 
+def test_the_first_screen_holds_the_verdict_both_answers_and_the_legend(browser, url):
+    with opened(browser, url, width=1366, height=768) as page:
+        wait_for_end(page, "stop")
+        bottom = 0
+        for name in ("verdict", "pane-autoregressive", "pane-speculative", "legend"):
+            box = page.get_by_test_id(name).bounding_box()
+            bottom = max(bottom, box["y"] + box["height"])
+        assert page.get_by_test_id("pane-speculative").bounding_box()["y"] <= 380
+        assert bottom <= 768
+
+
+def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly):
+    """By Chromium's layout shift score, of which less than 0.1 passes as good."""
+    dolly.pause = 0.02
+    with opened(browser, url, width=1366, height=768) as page:
+        wait_for_end(page, "stop")
+        page.evaluate(
+            """window.shifts = [];
+            new PerformanceObserver((list) => {
+                for (const entry of list.getEntries()) {
+                    shifts.push([entry.value, ...entry.sources.map(({ node }) => node?.className)]);
+                }
+            }).observe({ type: "layout-shift" });"""
+        )
+        run(page)
+        page.get_by_test_id("verdict").get_by_text("so far").wait_for()
+        page.get_by_test_id("verdict").get_by_text("just now").wait_for()
+        wait_for_end(page)
+        shifts = page.evaluate("shifts")
+        assert sum(score for score, *_ in shifts) < 0.02, shifts
+
+
+@pytest.mark.parametrize("preferred", ["light", "dark"])
+def test_the_chosen_theme_outlives_a_reload(browser, url, preferred):
+    with closing(browser.new_page()) as page:
+        page.emulate_media(color_scheme=preferred)
+        page.goto(url)
+        page.get_by_test_id("run").wait_for()
+        dark = "document.body.classList.contains('dark')"
+        assert page.evaluate(dark) == (preferred == "dark")
+        page.get_by_label("Switch between light and dark").click()
+        page.reload()
+        page.get_by_test_id("run").wait_for()
+        page.wait_for_function(f"{dark} === {encode(preferred == 'light')}")
+
+
 def test_nothing_is_fetched_from_elsewhere(browser, url):
     with closing(browser.new_page()) as page:
         asked = []
@@ -353,11 +399,11 @@ def test_each_pane_is_one_tab_stop(page):
     run(page)
     wait_for_end(page)
     stops = page.eval_on_selector_all(
-        ".pane",
-        """panes => panes.map((pane) =>
-            pane.querySelectorAll("a, button, input, [tabindex='0']").length)""",
+        ".pane .text",
+        """texts => texts.map((text) =>
+            [text.tabIndex, text.querySelectorAll("a, button, input, [tabindex='0']").length])""",
     )
-    assert stops == [1, 1]
+    assert stops == [[0, 0], [0, 0]]
 
 
 def test_the_api_streams_and_its_trace_is_the_whole_record(url, dolly):

@@ -118,6 +118,7 @@ def assert_shows_a_race_of_real_models(page):
     trace = parse_trace(download.value.path().read_text(encoding="utf-8"))
     assert trace.finished
     assert all(lane.tokens for lane in trace.lanes.values())
+    page.locator("[data-do=play][data-playing=false]").wait_for()  # a short race is replayed
     assert_shows(page, trace)
     verdict = page.get_by_test_id("verdict").inner_text()
     assert f"{trace.speedup:.1f}×" in verdict

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.request import Request
-from pipeline.trace.metrics import cache_use
+from pipeline.trace.metrics import TESTED, cache_use, measured
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
@@ -115,6 +115,44 @@ def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
     )
     assert figures(even)["cost"].note == ""
     assert "range" not in figures(even)["cost"].layout["yaxis"]
+
+
+def test_break_even_and_the_best_length_are_the_cost_model_s():
+    trace = costing(0.002, 0.011)
+    model = measured(trace)
+    note = figures(trace)["predicted"].note
+    assert f"K = 4 tokens pays from an acceptance of {100 * model.break_even:.0f} %" in note
+    assert f"the best draft length is {model.best_length(range(9))}." in note
+    assert "c = 0.20 target steps; extra time to verify, v = 0.10" in note
+
+
+def test_where_no_acceptance_would_pay_it_says_so():
+    note = figures(costing(0.020, 0.030))["predicted"].note
+    assert "does not pay at any acceptance" in note
+    assert "the best draft length is 0, no drafting" in note
+
+
+def test_few_tested_drafts_say_nothing_of_where_drafting_pays():
+    trace = costing(0.002, 0.011, max_new_tokens=10)
+    assert trace.speculative.tested < TESTED
+    plot = figures(trace)["predicted"]
+    assert not plot.data
+    assert f"{TESTED} drafted tokens that were tested" in plot.note
+
+
+def costing(draft_s, verify_s, **settings):
+    """A race whose target's step takes 10 ms, and whose rounds take as told."""
+    return timed(
+        {
+            "autoregressive": lambda step: {"verify_s": 0.010, "other_s": 0.0},
+            "speculative": lambda step: {
+                "draft_s": draft_s * len(step.drafted),
+                "verify_s": verify_s,
+                "other_s": 0.0,
+            },
+        },
+        **settings,
+    )
 
 
 def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_some():

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
-from pipeline.trace.metrics import measured
+from pipeline.trace.metrics import TESTED, measured
 from tests import traces
 from tests.fake_dolly import FakeDolly
 from tests.traces import alone
@@ -45,17 +45,6 @@ def test_the_figures_are_the_trace_s_own():
     assert told["same"] == "Identical output."
 
 
-def test_break_even_and_the_best_length_are_the_cost_model_s():
-    trace = timed(0.002, 0.011)
-    model = measured(trace)
-    why = verdict(trace)["why"]
-    assert f"K = 4 tokens pays from an acceptance of {100 * model.break_even:.0f} %" in why
-    assert f"the best draft length is {model.best_length(range(9))}" in why
-    assert "a = " in why
-    assert "draft cost c = 0.20, verification cost v = 0.10" in why
-    assert "Main reason" not in why
-
-
 @pytest.mark.parametrize(
     ("draft_s", "verify_s", "reason"),
     [
@@ -67,14 +56,8 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
 def test_a_loss_is_said_plainly_and_blamed_on_what_would_gain_most(draft_s, verify_s, reason):
     told = verdict(timed(draft_s, verify_s))
     assert told["state"] == "loss"
-    assert "speculation is slower" in told["headline"]
+    assert told["headline"].endswith("× — slower")
     assert told["why"].startswith(f"Main reason: {reason}")
-
-
-def test_where_no_acceptance_would_pay_it_says_so():
-    why = verdict(timed(0.020, 0.030))["why"]
-    assert "does not pay at any acceptance" in why
-    assert "the best draft length is 0, no drafting" in why
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
@@ -85,7 +68,6 @@ def test_one_lane_alone_has_a_verdict_that_says_what_it_cannot_say(name):
     assert told["headline"] == rate
     assert "nothing to compare" in told["headline_label"]
     assert told["mark"] == "alone"
-    assert "need both methods" in told["why"]
     assert (told["acceptance"] == "–") == (name == "autoregressive")
     assert summary(trace) == rate
 
@@ -109,18 +91,7 @@ def test_a_race_that_ended_before_there_was_anything_to_compare_claims_nothing()
     told = verdict(replace(begun, lanes=lanes))
     assert (told["headline"], told["mark"]) == ("Not compared", "alone")
     assert "so far" not in told["headline_label"]
-    assert "before its first step" in told["why"]
-
-
-def test_drafts_that_were_tested_are_not_said_to_be_missing_because_the_other_lane_is():
-    trace = timed(0.001, 0.011)
-    assert trace.speculative.tested
-    slow = replace(
-        trace.autoregressive, tokens=[], steps=[], text="", finish=FinishReason.CANCELLED
-    )
-    told = verdict(replace(trace, lanes={**trace.lanes, "autoregressive": slow}))
-    assert "No draft was tested" not in told["why"]
-    assert "before its first step" in told["why"]
+    assert told["why"] == ""
 
 
 def test_a_verdict_of_elsewhere_says_where():
@@ -137,7 +108,6 @@ def test_a_stopped_run_is_told_as_far_as_it_came():
     assert summary(stopped) == "Stopped"
     told = verdict(stopped)
     assert "so far" in told["headline_label"]
-    assert "Drafting K" in told["why"]
 
 
 def test_drafting_nothing_is_not_blamed_on_anybody():
@@ -145,7 +115,7 @@ def test_drafting_nothing_is_not_blamed_on_anybody():
     told = verdict(trace)
     assert told["headline"] == "Not compared"
     assert "fewer than 8 tokens" in told["headline_label"]
-    assert "No draft was tested" in told["why"]
+    assert told["why"] == ""
 
 
 def test_rounds_that_drafted_nothing_are_not_compared():
@@ -159,12 +129,11 @@ def test_rounds_that_drafted_nothing_are_not_compared():
     assert summary(trace) != "Not compared"
 
 
-def test_few_tested_drafts_say_nothing_of_where_drafting_pays():
-    trace = timed(0.001, 0.011, max_new_tokens=10)
-    assert trace.speculative.tested < 20
-    why = verdict(trace)["why"]
-    assert f"Only {trace.speculative.tested} drafted tokens were tested" in why
-    assert "best draft length" not in why
+def test_few_tested_drafts_do_not_explain_a_loss():
+    trace = timed(0.001, 0.100, max_new_tokens=10)
+    assert trace.speculative.tested < TESTED
+    told = verdict(trace)
+    assert (told["state"], told["why"]) == ("loss", "")
 
 
 def test_parts_that_contradict_the_whole_are_not_its_explanation():

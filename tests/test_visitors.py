@@ -31,7 +31,7 @@ CANCELLED = "[data-testid=pane-autoregressive][data-end=cancelled]"
 
 
 def begun(page, tokens=3):
-    page.locator("[data-testid=pane-autoregressive] .tok").nth(tokens).wait_for()
+    page.locator("[data-testid=pane-autoregressive] .text .tok").nth(tokens).wait_for()
 
 
 def wait_for_cancel(run):

@@ -55,6 +55,8 @@ class Controls:
                 instruction = gr.Textbox(
                     loader.pair.examples[0].instruction,
                     label="Instruction",
+                    show_label=False,
+                    container=False,
                     placeholder="What should Dolly do?",
                     lines=2,
                     max_lines=8,
@@ -66,13 +68,19 @@ class Controls:
             with gr.Row(elem_id="examples"):
                 count = max(len(pair.examples) for pair in loader.pairs.values())
                 self._examples = [_example(loader.pair, place) for place in range(count)]
-            with gr.Accordion("Context: a passage to answer from", open=False, elem_id="context"):
-                context = gr.Textbox(
-                    show_label=False, label="Context", lines=4, max_lines=12, container=False
-                )
-            self._settings = gr.Accordion("Settings", open=False, elem_id="settings")
-            with self._settings:
-                self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
+            with gr.Row(elem_id="more"):
+                with gr.Accordion("Context", open=False, elem_id="context"):
+                    context = gr.Textbox(
+                        show_label=False,
+                        label="Context",
+                        placeholder="A passage to answer from",
+                        lines=4,
+                        max_lines=12,
+                        container=False,
+                    )
+                self._settings = gr.Accordion("Settings", open=False, elem_id="settings")
+                with self._settings:
+                    self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
         self.inputs = [self.fields[name] for name in ("mode", *_names())]
         for button in self._examples:
@@ -204,6 +212,7 @@ def _settings(
             min_width=150,
         )
         mode = gr.Dropdown(_MODES, value=default["mode"], label="Schedule", min_width=150)
+        copy = gr.Button("Copy link", elem_id="copy-link", min_width=110)
     with gr.Row():
         temperature = gr.Slider(
             *_TEMPERATURES,
@@ -251,7 +260,6 @@ def _settings(
             label="Verification",
             info="Used when sampling",
         )
-        copy = gr.Button("Copy link", elem_id="copy-link", min_width=110)
     dice.click(
         None,
         outputs=[seed],

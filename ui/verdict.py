@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline.decoding.economics import CostModel
-from pipeline.request import DRAFT_LENGTHS
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.metrics import measured, not_compared, outcome
 from pipeline.trace.record import Lane, Trace
@@ -13,7 +11,6 @@ _REASONS = {  # of a loss, by `CostModel`'s fields
     "draft": "drafting is too slow (c = {:.2f} target steps)",
     "verify": "verification is too expensive (v = {:.2f} target steps beyond the step itself)",
 }
-_TESTED = 20  # drafts; fewer say too little about the acceptance rate
 _NONE = "–"
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
@@ -22,7 +19,7 @@ def verdict(trace: Trace, where: str = "") -> dict[str, str]:
     """The fields of `verdict.html`, for a run that may be unfinished or have a single lane.
 
     Args:
-        where: the badge of a recorded run, with its machine and date; "" for a live run.
+        where: the label of a recorded run; "" for a live run.
     """
     fast = trace.speculative
     tone, headline, label, now = _headline(trace)
@@ -76,8 +73,8 @@ def _outcome(speedup: float) -> tuple[str, str]:
     tone = outcome(speedup)
     return tone, {
         "win": f"{speedup:.1f}× faster",
-        "loss": f"{speedup:.1f}× — speculation is slower",
-        "even": "1.0× — no difference",
+        "loss": f"{speedup:.1f}× — slower",
+        "even": "1.0× — even",
     }[tone]
 
 
@@ -96,14 +93,10 @@ def _counts(lane: Lane) -> str:
 
 
 def _why(trace: Trace) -> str:
-    """The reason for the speedup by the cost model, as far as the run carries it, and steps that
-    were disturbed; empty while a lane runs.
+    """Steps that were interrupted, and the main reason of a loss, as far as the run carries it;
+    empty while a lane runs.
     """
-    if not _ended(trace):
-        return ""
-    if len(trace.lanes) == 1:
-        return "Break-even and the best draft length need both methods, on the same machine."
-    return f"{_disturbed(trace)}{_economics(trace)}"
+    return f"{_disturbed(trace)}{_loss(trace)}".strip() if _ended(trace) else ""
 
 
 def _disturbed(trace: Trace) -> str:
@@ -118,42 +111,17 @@ def _disturbed(trace: Trace) -> str:
     )
 
 
-def _economics(trace: Trace) -> str:
-    model, fast = measured(trace), trace.speculative
-    if model is None or fast is None:
-        missing = "No draft was tested"
-        if any(not lane.steps for lane in trace.lanes.values()):
-            missing = "One method ended before its first step"
-        return f"{missing}, so the gain of drafting cannot be estimated."
-    if fast.tested < _TESTED:
-        return (
-            f"Only {fast.tested} drafted {'token was' if fast.tested == 1 else 'tokens were'} "
-            "tested, too few to say from which acceptance drafting pays."
-        )
-    result = None if trace.speedup is None else outcome(trace.speedup)
-    if (result == "loss" and model.speedup > 1) or (result == "win" and model.speedup < 1):
+def _loss(trace: Trace) -> str:
+    model = measured(trace)
+    if model is None or trace.speedup is None or outcome(trace.speedup) != "loss":
+        return ""
+    if model.speedup > 1:
         return (
             f"A round of medians would make {model.speedup:.2f}×: this run is too short or too "
-            "uneven to say why."
+            "uneven to say why it lost."
         )
-    return f"{_reason(model) if result == 'loss' else ''}{_thresholds(model)}"
-
-
-def _reason(model: CostModel) -> str:
     part = model.worst_part()
-    return f"Main reason: {_REASONS[part].format(getattr(model, part))}. "
-
-
-def _thresholds(model: CostModel) -> str:
-    even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
-    pays = f"Drafting K = {model.length} tokens pays from an acceptance of {_percent(even)}"
-    if even is None:
-        pays = f"Drafting K = {model.length} tokens does not pay at any acceptance"
-    return (
-        f"{pays}; the best draft length is {best or '0, no drafting'}. Measured in this run: "
-        f"acceptance a = {model.acceptance:.2f}, draft cost c = {model.draft:.2f}, verification "
-        f"cost v = {model.verify:.2f}."
-    )
+    return f"Main reason: {_REASONS[part].format(getattr(model, part))}."
 
 
 def _agreement(trace: Trace) -> tuple[str, str, str]:
@@ -173,14 +141,20 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
             "a token, so its text may differ from that of an exact cache, and between the methods.",
         )
     if not trace.greedy:
+        lengths = {len(lane.tokens) for lane in trace.lanes.values()}
+        if trace.finished and lengths == {agreeing}:
+            return (
+                "alike",
+                "Same distribution, and the same text.",
+                "With these settings sampling left little choice.",
+            )
         return (
             "alike",
             "Same distribution.",
-            "With sampling the two texts differ by chance, and both follow the target’s "
-            "distribution. At temperature 0 they are identical.",
+            "With sampling the texts differ by chance; at temperature 0 they are identical.",
         )
     if trace.identical:
-        return "same", "Identical output.", f"Greedy: all {agreeing} tokens agree."
+        return "same", "Identical output.", f"Greedy: {_all(agreeing)}."
     if trace.identical is False:
         return (
             "differs",
@@ -201,6 +175,10 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
         "Identical so far." if agreeing == comparable else "Not identical.",
         f"Greedy: {agreeing} of the {comparable} tokens that both have agree.",
     )
+
+
+def _all(tokens: int) -> str:
+    return "the only token agrees" if tokens == 1 else f"all {tokens} tokens agree"
 
 
 def _rounded(value: float | None) -> str:

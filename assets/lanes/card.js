@@ -171,7 +171,7 @@ function ranking(model, top, emitted, drafted) {
 
 // --- pointing, tapping and keys ----------------------------------------------------------------
 
-const tokenAt = (event) => event.target.closest?.(".pane .tok");
+const tokenAt = (event) => event.target.closest?.(".pane .text .tok");
 
 element.addEventListener("pointerover", (event) => {
   if (pinned) return;

@@ -4,7 +4,7 @@
 // card.js (a token's card) and replay.js (stepping through a run) are appended to this script and share its
 // names.
 const panes = element.querySelector(".panes");
-const source = element.querySelector(".source");
+const badge = element.querySelector(".badge");
 const remembered = element.querySelector(".legend .remembered"); // shown where there is any
 const lanes = Object.fromEntries(
   [...element.querySelectorAll(".pane")].map((pane) => [pane.dataset.lane, newLane(pane)]),
@@ -37,9 +37,8 @@ const read = {
     panes.dataset.source = line.badge ? "record" : "live";
     panes.classList.toggle("single", run.lanes.length === 1);
     panes.style.setProperty("--budget", line.budget);
-    source.hidden = !line.badge;
-    source.querySelector(".badge").textContent = line.badge;
-    source.querySelector(".asked").textContent = line.asked;
+    badge.textContent = line.badge;
+    element.querySelector(".asked").textContent = line.asked;
     for (const [name, lane] of Object.entries(lanes)) {
       Object.assign(lane, newRecord());
       lane.follows = true;
@@ -139,6 +138,9 @@ function nodesOf(step) {
     const before = state === "resampled" ? refused(line, place, at) : [];
     return [...before, token({ line, place, id, text, state, at: at++ })];
   });
+  step.nodes.forEach((node, at) => {
+    if ("joined" in (step.nodes[at + 1]?.dataset ?? {})) node.dataset.joins = "";
+  });
   // A text that ended within a draft leaves drafts behind.
   const last = line.tokens.at(-1)[2];
   if (last === "accepted" || last === "remembered") step.nodes.push(...refused(line, line.tokens.length, at));
@@ -160,13 +162,16 @@ function drafted(line, place, state, at) {
   return token({ line, place, id, text: run.pieces.get(id) ?? `#${id}`, state, at });
 }
 
-// The blank before a word is not coloured, since it would remain at the end of a line that breaks there. A
-// token without visible text (a part of a character, a line break, a zero-width mark) gets a symbol.
+// The blank before a word is coloured between tokens that were accepted together, and else not, since it would
+// remain at the end of a line that breaks there. A token without visible text (a part of a character, a line
+// break, a zero-width mark) gets a symbol.
 function token(about) {
   const { text } = about;
   const made = node("span", "", "tok");
-  const blank = text.trim() ? text.slice(0, text.length - text.trimStart().length) : "";
+  const joined = about.place > 0 && ["accepted", "remembered"].includes(about.state);
+  const blank = text.trim() && !joined ? text.slice(0, text.length - text.trimStart().length) : "";
   made.append(blank, node("span", text.slice(blank.length)));
+  if (joined) made.dataset.joined = "";
   Object.assign(made.dataset, { state: about.state, step: about.line.index, i: about.at });
   if (/^[\s\p{C}]*$/u.test(text) && !/^ +$/.test(text)) made.dataset.shapeless = "";
   made.about = about;
@@ -184,7 +189,7 @@ function showPace(lane) {
   const why = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
   const rate = ended ? lane.rate : soFar;
   const parts = [
-    ended ? `${made} tokens` : `${made} / ${run.budget}`,
+    ended ? `${made} ${made === 1 ? "token" : "tokens"}` : `${made} / ${run.budget}`,
     rate === null ? "" : `${rate.toFixed(0)} tok/s`,
     ended ? why[lane.end] : "",
   ];

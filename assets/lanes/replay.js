@@ -5,7 +5,7 @@ const bar = element.querySelector(".replay");
 const scrubber = bar.querySelector("[type=range]");
 const moment = bar.querySelector(".moment");
 const PERIOD = 80; // milliseconds between two frames
-const WATCHABLE = 2000; // milliseconds; a shorter replay is slowed down
+const WATCHABLE = 2000; // milliseconds; a shorter replay is slowed down, and a race that short is replayed
 const CLOSE = 1e-6; // milliseconds; a scrubber rounds its value
 let replay = { time: 0, moments: [0], timer: null };
 
@@ -21,7 +21,7 @@ function reset() {
   moment.textContent = "";
 }
 
-// The run has ended. A recorded run is played, slowly enough to follow.
+// The run has ended. A recorded run is played, slowly enough to follow, and so is a race too fast to follow.
 function ready() {
   const times = run.lanes.flatMap((lane) =>
     lane.steps.flatMap((step) => (step.line.drafted.length ? [step.drafted, step.ends] : [step.ends])),
@@ -33,7 +33,9 @@ function ready() {
   const slow = speeds.findLast(({ value }) => value <= 1 && total() / value >= WATCHABLE);
   (slow ?? speeds[0]).checked = true;
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  if (run.badge && !still) play();
+  const short = total() > 0 && total() < WATCHABLE;
+  if (short && !run.badge && !still) badge.textContent = `Replay, slowed to ${speed()}×`;
+  if ((run.badge || short) && !still) play();
   else seek(total());
 }
 
@@ -72,6 +74,7 @@ function pause() {
   clearInterval(replay.timer);
   replay.timer = null;
   if (total()) seek(replay.time);
+  badge.textContent = run.badge ?? "";
   nameButton("Play");
 }
 

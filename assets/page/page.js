@@ -24,14 +24,22 @@
   watchClock();
 
   // Gradio shows the place in the queue with a running clock, which a screen reader would announce each second.
+  // Also a race that starts at once is in the queue for a moment: a line that comes and goes would move the page.
   const notice = document.getElementById("notice");
   const place = notice.querySelector(".place");
+  const told = (line) => {
+    if (place.textContent !== line) place.textContent = line;
+    document.querySelector("#header header").toggleAttribute("data-waiting", line !== "");
+  };
+  let soon = null;
   new MutationObserver(() => {
     const queue = notice.querySelector(".progress-text")?.textContent.match(/queue: (\d+)\/(\d+)/);
     const line = queue
       ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, so that its times are accurate.`
       : "";
-    if (place.textContent !== line) place.textContent = line;
+    if (!line) clearTimeout(soon);
+    if (!line || place.textContent) [soon] = [null, told(line)];
+    else soon ??= setTimeout(told, 400, line);
   }).observe(notice, { childList: true, characterData: true, subtree: true });
 
   // A link with the value of each field that is not at its default.
@@ -50,7 +58,19 @@
     setTimeout(() => (button.textContent = "Copy link"), 2000);
   };
 
+  // The theme that was chosen here outlives a reload. A browser may deny the storage.
+  const kept = (act) => {
+    try {
+      return act(localStorage);
+    } catch {
+      return null;
+    }
+  };
+  const theme = kept((storage) => storage.getItem("theme"));
+  if (theme) document.body.classList.toggle("dark", theme === "dark");
   document.addEventListener("click", (event) => {
-    if (event.target.closest("#theme")) document.body.classList.toggle("dark");
+    if (!event.target.closest("#theme")) return;
+    const dark = document.body.classList.toggle("dark");
+    kept((storage) => storage.setItem("theme", dark ? "dark" : "light"));
   });
 }

@@ -141,7 +141,10 @@ for (const { plot } of Object.values(frames)) {
   sizes.observe(plot);
   sights.observe(plot);
 }
-new MutationObserver(() => Object.values(frames).forEach(draw)).observe(document.body, {
-  attributeFilter: ["class"],
-});
+new MutationObserver(() => {
+  for (const frame of Object.values(frames)) {
+    frame.rests = 0; // in the old colours it would not wait either
+    draw(frame);
+  }
+}).observe(document.body, { attributeFilter: ["class"] });
 subscribe(showPlots);

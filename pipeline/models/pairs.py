@@ -130,8 +130,6 @@ _SMOL_EXAMPLES = (  # the speedups of the first four, measured on two cores: 1.2
         settings=_HIGH_TEMPERATURE,
     ),
     _FROM_CONTEXT,
-    Example("Things to do on a rainy day", "Name some things to do on a rainy day"),
-    Example("An email", "Write an email to my boss asking for a day off"),
 )
 _EXAMPLES = (
     Example("Why is the sky blue?", "Explain why the sky is blue"),

@@ -17,6 +17,7 @@ from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
 from pipeline.trace.record import COMPARABLE, Lane, Trace
 
+TESTED = 20  # drafts; fewer say too little about an acceptance rate
 NO_DIFFERENCE = 0.05  # a speedup this close to 1 counts as none
 
 _Z = 1.96  # of a 95 % interval
@@ -187,11 +188,12 @@ def residual(target: Mapping[int, float], draft: Mapping[int, float]) -> list[Re
 
 
 def measured(trace: Trace) -> CostModel | None:
-    """The cost model of a run, from its medians; None where a lane has no steps, or nothing was
-    tested. Verifying costs as much for every K as it did for this run's, and no less than a step.
+    """The cost model of a run, from its medians; None where a lane has no steps, or fewer than
+    `TESTED` drafts were tested. Verifying costs as much for every K as it did for this run's, and
+    no less than a step.
     """
     slow, fast = trace.autoregressive, trace.speculative
-    if not (slow and fast and fast.acceptance_rate is not None):
+    if not (slow and fast and fast.acceptance_rate is not None and fast.tested >= TESTED):
         return None
     rounds, step_s = [step for step in fast.steps if step.drafted], slow.median_step_s
     if not step_s:

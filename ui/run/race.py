@@ -22,13 +22,13 @@ from ui.verdict import summary, verdict
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
-_SLOW_PERIOD = 1.0  # seconds between two drawings of the plots
+_FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a second
+_SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict and the plots
 
 
 def replayed(trace: Trace, label: str) -> Changes:
     """The view of a recorded run, with a badge of the label, the machine and the date."""
-    label = badge(label, trace)
-    transcript = Transcript(uuid.uuid4().hex, trace, label)
+    transcript = Transcript(uuid.uuid4().hex, trace, badge(label, trace))
     transcript.end(trace)
     return replace(_whole(trace, transcript), verdict=verdict(trace, label))
 
@@ -44,6 +44,7 @@ class RaceDisplay:
         self._quarter = 0
         self._tab = ""
         self._drawn = monotonic()
+        self._period = _FIRST_DRAWING
 
     def begin(self, tab: str) -> Changes:
         """An empty run, so that the run shown before is not taken for this one."""
@@ -61,7 +62,9 @@ class RaceDisplay:
             return Changes()
         trace = self._run.trace()
         self._transcript.add(trace, reports)
-        slow = monotonic() - self._drawn >= _SLOW_PERIOD
+        slow = monotonic() - self._drawn >= self._period
+        if slow:
+            self._period = _SLOW_PERIOD
         return Changes(
             lines=self._transcript.tail,
             verdict=verdict(trace) if slow else None,
@@ -76,7 +79,7 @@ class RaceDisplay:
         return replace(
             _whole(trace, self._transcript),
             status=self._status(*outcome),
-            notice=logged_line(failure) if failure else "",
+            notice=logged_line(failure) if failure else None,
         )
 
     def _draw(self, tab: str, trace: Trace) -> dict[str, str]:

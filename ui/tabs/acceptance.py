@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pipeline.decoding.economics import CostModel
 from pipeline.request import DRAFT_LENGTHS
-from pipeline.trace.metrics import acceptance_by_position, measured
+from pipeline.trace.metrics import TESTED, acceptance_by_position, measured
 from pipeline.trace.record import Trace
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
@@ -76,7 +76,7 @@ def _predicted(trace: Trace) -> Figure:
     columns = ("K", "Expected tokens per step", "Cost in target steps", "Predicted", "Measured")
     layout = axes(trace.created, "draft length K", "speedup")
     if model is None or speedup is None:
-        note = "The prediction needs both methods, and drafted tokens that were tested."
+        note = f"The prediction needs both methods, and {TESTED} drafted tokens that were tested."
         return Figure([], layout, lambda: Table(columns, []), note)
     lengths = [replace(model, length=length) for length in DRAFT_LENGTHS]
     data: list[Json] = [
@@ -127,10 +127,23 @@ def _note(model: CostModel, trace: Trace) -> str:
     length = "median draft length" if auto else "draft length"
     drafted = "all tokens at once" if model.costs.block else "a token"
     return (
+        f"{_thresholds(model)} "
         f"Measured in this run: share of drafts accepted, a = {model.acceptance:.2f}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
         f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
         "assumes the same a at every position, and the same v for every K."
+    )
+
+
+def _thresholds(model: CostModel) -> str:
+    """From which acceptance drafting pays."""
+    even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
+    pays = f"pays from an acceptance of {100 * (even or 0):.0f} %"
+    if even is None:
+        pays = "does not pay at any acceptance"
+    return (
+        f"Drafting K = {model.length} tokens {pays}; the best draft length is "
+        f"{best or '0, no drafting'}."
     )
 
 

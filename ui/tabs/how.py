@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Candidates, Origin
 from pipeline.request import DRAFT_LENGTHS
-from pipeline.trace.metrics import measured, residual
+from pipeline.trace.metrics import TESTED, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from ui.plots.figure import Json
 from ui.plots.table import Table
@@ -155,7 +155,8 @@ def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -
 def _cost_fields(trace: Trace) -> dict[str, str]:
     model = measured(trace)
     if model is None:
-        return {"cost": "The cost model needs both methods, and drafted tokens that were tested."}
+        missing = f"both methods, and {TESTED} drafted tokens that were tested"
+        return {"cost": f"The cost model needs {missing}."}
     return {
         "acceptance": f"a = {model.acceptance:.2f}",
         "draft": f"c = {model.draft:.2f}",
