@@ -1,6 +1,6 @@
 """Checks that greedy speculative text equals greedy autoregressive text, token for token.
 
-    python -m benchmarks.lossless [--count 500] [--draft-length 4] [--kv-cache paged]
+    python -m benchmarks.lossless [--count 500] [--drafter hybrid] [--draft-length 4]
 
 Answers held-out Dolly instructions with both decoders. A mismatch is printed with the gap between
 the two largest logits at the first token that differs, and the exit status is then 1.
@@ -12,10 +12,13 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from benchmarks.report import save
+from pipeline.decoding.drafters import DRAFTERS
+from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
@@ -57,12 +60,17 @@ def _gap(dolly: Dolly, trace: Trace, place: int) -> float:
     return float(best - second)
 
 
+def _length(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else int(text)
+
+
 def main() -> int:
     exact = [name for name, policy in POLICIES.items() if policy.exact]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default=DEFAULT_PAIR)
     parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--draft-length", type=int, default=4)
+    parser.add_argument("--drafter", choices=DRAFTERS, default=HYBRID.name)
+    parser.add_argument("--draft-length", type=_length, default=4, help="a number, or auto")
     parser.add_argument("--max-new-tokens", type=int, default=100)
     parser.add_argument("--kv-cache", choices=exact, default=DEFAULT_POLICY)
     parser.add_argument("--data", type=Path, default=DATA)
@@ -70,6 +78,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         settings = {
+            "drafter": options.drafter,
             "draft_length": options.draft_length,
             "kv_cache": options.kv_cache,
             "max_new_tokens": options.max_new_tokens,

@@ -114,6 +114,21 @@ def test_what_another_pair_answered_is_not_remembered(session):
     assert remembers(session, other, drafter="memory") > 20
 
 
+def test_the_same_race_again_is_compared_with_those_before(session):
+    dolly = FakeDolly(PLAIN)
+
+    def label(request, mode="race"):
+        *_, end = session.race(dolly, request, Turn(), mode)
+        return end.verdict["headline_label"]
+
+    assert "such races" not in label(REQUEST)
+    assert "2 such races here" in label(REQUEST)
+    assert "3 such races here" in label(REQUEST)
+    assert "such races" not in label(REQUEST, "sequential")
+    assert "such races" not in label(replace(REQUEST, seed=1))
+    assert "such races" not in label(REQUEST)
+
+
 def test_a_stopped_answer_is_remembered_as_far_as_it_went(session):
     dolly = FakeDolly(PLAIN)
     dolly.pause = 0.01

@@ -153,6 +153,13 @@ def test_parts_that_contradict_the_whole_are_not_its_explanation():
     assert "Main reason" not in why
 
 
+def test_a_race_run_again_says_how_far_its_speedups_are_apart():
+    trace = timed(0.001, 0.011)
+    label = verdict(trace, earlier=[1.31, 0.87])["headline_label"]
+    assert label == f"per decoded token; 3 such races here: 0.87× to {trace.speedup:.2f}×"
+    assert trace.speedup > 1.31
+
+
 def test_interrupted_steps_are_told():
     trace = timed(0.001, 0.011)
     slow = trace.autoregressive

@@ -177,7 +177,8 @@ def _about(command: Command) -> str:
         )
     trained = f"""Trained on Dolly's records of every category, with their contexts, of at most
         {recipe.longest} tokens, the response at most {recipe.longest_answer}. The
-        drafts read the target's answers to instructions of Dolly and OpenAssistant. None of them
+        drafts read the target's answers to instructions of Dolly and OpenAssistant, the block draft
+        also those to instructions that SmolLM2 wrote in their manner. None of them
         read what is held out: Dolly's records with `id % 30 == 7`, and
         its other records that ask one of their questions."""
     return "\n".join([*about, "", _paragraph(trained)])

@@ -133,10 +133,10 @@ class Recipe:
 RECIPE = Recipe(
     target=Phase("target", (1e-4, 0.0), minutes=56, steps=400, int4_group=64),
     repetition=Phase("repetition", (5e-5, 0.0), minutes=11, steps=80, warmup=5, int4_group=64),
-    instructions=Instructions(batches=15),
-    answers=Answers(instructions=40960, sampled=2304),
+    instructions=Instructions(batches=30),
+    answers=Answers(instructions=60000, sampled=2304),
     draft=Draft(layers=(0, 29), vocabulary=8192),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
     block=Block(layers=(0, 29), hidden_layers=(9, 19, 29)),
-    block_phase=Phase("block", (2.5e-3, 0.0), minutes=48, muon=True),
+    block_phase=Phase("block", (2.5e-3, 0.0), minutes=144, muon=True),
 )

@@ -9,7 +9,6 @@ from typing import Any, get_args
 import gradio as gr
 
 from pipeline.decoding.drafters import DRAFTERS
-from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.errors import UserError
 from pipeline.models.choice import state
@@ -114,10 +113,12 @@ class Controls:
         """The values of the whole form, so that an example resets what the one before it set.
         Examples of all pairs are searched: the pair may have changed since the button was drawn.
         """
-        pairs = (*loader.pairs.values(), loader.pair)
-        example = {example.label: example for pair in pairs for example in pair.examples}[label]
+        pairs = (loader.pair, *loader.pairs.values())
+        pair, example = next(
+            (pair, example) for pair in pairs for example in pair.examples if example.label == label
+        )
         asked = {"instruction": example.instruction, "context": example.context, **example.settings}
-        form = link.DEFAULTS | asked
+        form: dict[str, Any] = {**link.DEFAULTS, **pair.settings, **asked}
         _, limit = self.limits["max_new_tokens"]
         return form | {"max_new_tokens": min(form["max_new_tokens"], limit)}
 
@@ -188,6 +189,7 @@ def _settings(
     link to them.
     """
     default = link.DEFAULTS
+    begins: dict[str, Any] = {**default, **loader.pair.settings}
     with gr.Row(elem_id="pair"):
         pair = gr.Dropdown(
             _pairs(loader),
@@ -201,13 +203,13 @@ def _settings(
     with gr.Row():
         drafter = gr.Dropdown(
             [(spec.title, spec.name) for spec in DRAFTERS.values()],
-            value=HYBRID.name if loader.pair.block else default["drafter"],
+            value=begins["drafter"],
             label="Drafter",
             min_width=150,
         )
         draft_length = gr.Dropdown(
             [("Auto: the fastest, as measured", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
-            value=default["draft_length"],
+            value=begins["draft_length"],
             label="Draft length K",
             min_width=150,
         )

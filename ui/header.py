@@ -13,7 +13,7 @@ from ui.run.loader import Loader
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
-_DEFAULT = Request("any").draft_length
+_DEFAULT = Request("any").draft_length  # of a pair that has no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,13 @@ class Status:
     Attributes:
         state: selects its style: ready, loading, running, opened or error.
         line: its text.
+        draft_length: of a run; None for what the page begins with.
         dolly: the pair of a run, which may be replaced before the run ends.
     """
 
     state: str
     line: str
-    draft_length: int | str = _DEFAULT
+    draft_length: int | str | None = None
     dolly: Dolly | None = None
 
 
@@ -39,7 +40,8 @@ def header_fields(loader: Loader, now: Status) -> str:
     parts = ["no pair loaded" if loader.failure and not dolly else pair.title]
     if dolly:
         about = dolly.about
-        parts += [about["device"], about["target"]["weights"], f"K={now.draft_length}"]
+        length = now.draft_length or pair.settings.get("draft_length", _DEFAULT)
+        parts += [about["device"], about["target"]["weights"], f"K={length}"]
         parts += [about["note"]] if about["note"] else []
     return fields(state=now.state, line=now.line, about=" · ".join(parts))
 

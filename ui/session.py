@@ -45,6 +45,7 @@ class Session:
         self._files: Files | None = None
         self._pair: Pair | None = None
         self._memory = Memory()
+        self._repeated: tuple[object, list[float]] = (None, [])  # a request, and its speedups
 
     def race(
         self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
@@ -58,11 +59,26 @@ class Session:
         self.close()
         self._run = run
         self.view_state = ViewState()  # the views have what it held by now
-        race = Activity(turn.hold(iter(run)), RaceDisplay(run, request, dolly))
+        speedups = self._speedups_of((request, mode, dolly.pair))
+        race = Activity(turn.hold(iter(run)), RaceDisplay(run, request, dolly, speedups))
         try:
             yield from self._follow(race)
         finally:
-            self._remember(run.trace())
+            trace = run.trace()
+            self._remember(trace)
+            self._note(trace, speedups)
+
+    def _note(self, trace: Trace, speedups: list[float]) -> None:
+        """Adds the speedup of a whole race, unless it copied from an earlier one."""
+        fast = trace.speculative
+        if trace.finished and trace.speedup and fast and not fast.remembered:
+            speedups.append(trace.speedup)
+
+    def _speedups_of(self, repeated: object) -> list[float]:
+        """Of the races before this one, one after the other, that asked for the very same."""
+        if self._repeated[0] != repeated:
+            self._repeated = (repeated, [])
+        return self._repeated[1]
 
     def _memory_of(self, dolly: Dolly) -> Memory:
         """What this visitor was answered by these models. Nobody else's texts are in it: how fast a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.metrics import measured, not_compared, outcome
 from pipeline.trace.record import Lane, Trace
@@ -15,14 +17,15 @@ _NONE = "–"
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
 
-def verdict(trace: Trace, where: str = "") -> dict[str, str]:
+def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dict[str, str]:
     """The fields of `verdict.html`, for a run that may be unfinished or have a single lane.
 
     Args:
         where: the label of a recorded run; "" for a live run.
+        earlier: the speedups of the same race, run before on this machine.
     """
     fast = trace.speculative
-    tone, headline, label, now = _headline(trace)
+    tone, headline, label, now = _headline(trace, earlier)
     label = f"{label} · {where}" if where else label + now
     mark, claim, reason = _agreement(trace)
     acceptance = fast.acceptance_rate if fast else None
@@ -48,11 +51,11 @@ def summary(trace: Trace) -> str:
     """The verdict in one short line, for the status."""
     if not trace.finished:
         return "Stopped"
-    _, headline, *_ = _headline(trace)
+    _, headline, *_ = _headline(trace, ())
     return f"{headline} · identical output" if trace.identical else headline
 
 
-def _headline(trace: Trace) -> tuple[str, str, str, str]:
+def _headline(trace: Trace, earlier: Sequence[float]) -> tuple[str, str, str, str]:
     """The style, the text, its label, and an addition to the label for a live run."""
     if len(trace.lanes) == 1:
         ((name, lane),) = trace.lanes.items()
@@ -61,8 +64,12 @@ def _headline(trace: Trace) -> tuple[str, str, str, str]:
     missing = not_compared(trace)
     if missing:
         return ("even", "Not compared", missing, "") if _ended(trace) else _RACING
+    speedup = trace.speedup or 1.0
     now = ", both measured on this machine just now" if trace.finished else ", so far"
-    return *_outcome(trace.speedup or 1.0), "per decoded token", now
+    if trace.finished and earlier:
+        races = [*earlier, speedup]
+        now = f"; {len(races)} such races here: {min(races):.2f}× to {max(races):.2f}×"
+    return *_outcome(speedup), "per decoded token", now
 
 
 def _ended(trace: Trace) -> bool:
@@ -107,7 +114,7 @@ def _disturbed(trace: Trace) -> str:
         return ""
     return (
         f"The machine was busy: {count} of {steps} steps took over three times the median of "
-        "their kind, and count as that median. "
+        "their kind, and count as that median. Run it again to see the spread. "
     )
 
 

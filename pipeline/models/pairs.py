@@ -89,6 +89,13 @@ class Pair:
     block: Path | None = None
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the page begins with, as fields of a `Request`, where that is not the default: the
+        fastest for a pair with a block draft.
+        """
+        return {"drafter": "hybrid", "draft_length": "auto"} if self.block else {}
+
+    @property
     def memory_bytes(self) -> int:
         """Approximate memory of both running models."""
         return self.target.memory_bytes + self.draft.memory_bytes
@@ -115,15 +122,18 @@ _REEF = (
     "Sea, off the coast of Queensland, Australia. The reef can be seen from outer space and is the "
     "world's biggest single structure made by living organisms."
 )
-_SMOL_EXAMPLES = (  # the speedups of the first four, measured on two cores: 1.2, 4.5, 1.0 and 0.8
-    Example("Why is the sky blue?", "Why is the sky blue?"),
+_SMOL_EXAMPLES = (  # with speedups, measured on two cores, of 1.4, 2.7, 1.0, 0.6 and 1.6
+    Example("Steps to plant a tree", "What are the steps to plant a tree?"),
     Example(
         "Wins: much to copy",
         "What is special about the reef?",
         _REEF,
-        settings={"drafter": "hybrid", "draft_length": "auto"},
     ),
-    Example("Breaks even: a short story", "Write a short story about a dog who finds a map."),
+    Example(
+        "Breaks even: a story, sampled",
+        "Write a short story about a dog who finds a map.",
+        settings={"temperature": 1.0},
+    ),
     Example(
         "Loses: high temperature, eight drafts",
         "Write a short poem about spring",
@@ -175,10 +185,7 @@ PAIRS = {
             target=Model(str(EMBEDDED / "target"), "int4", 134_479_872, "CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), "int4", 11_796_480, "CC BY-SA 4.0"),
             block=EMBEDDED / "block",
-            examples=tuple(
-                replace(example, settings={"drafter": "hybrid", **example.settings})
-                for example in _SMOL_EXAMPLES
-            ),
+            examples=_SMOL_EXAMPLES,
         ),
         _dolly("3b", _PYTHIA["160m"]),
         _dolly("7b", _PYTHIA["410m"]),

@@ -36,10 +36,16 @@ def replayed(trace: Trace, label: str) -> Changes:
 class RaceDisplay:
     """The view of a race: tokens with every update; less often the verdict and the plots of the
     selected tab.
+
+    Args:
+        earlier: the speedups of the same race, run before.
     """
 
-    def __init__(self, run: Run, request: Request, dolly: Dolly) -> None:
+    def __init__(
+        self, run: Run, request: Request, dolly: Dolly, earlier: Sequence[float] = ()
+    ) -> None:
         self._run, self._request, self._dolly = run, request, dolly
+        self._earlier = earlier
         self._transcript = Transcript(uuid.uuid4().hex, run.trace())
         self._quarter = 0
         self._tab = ""
@@ -78,6 +84,7 @@ class RaceDisplay:
         outcome = ("error", "Failed") if failure else ("ready", summary(trace))
         return replace(
             _whole(trace, self._transcript),
+            verdict=verdict(trace, earlier=self._earlier),
             status=self._status(*outcome),
             notice=logged_line(failure) if failure else None,
         )
