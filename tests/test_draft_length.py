@@ -167,6 +167,18 @@ def test_a_pass_of_another_size_must_pay_at_once():
         assert chooser.pad_to(length) == length + 1
 
 
+def test_a_run_of_copies_shares_the_switch_to_a_longer_pass():
+    """What a single copy does not pay for, the third in a row does; one miss ends the run."""
+    chooser = auto(pair(0.5, switch=2.0))
+    copied = [0.8] * 3
+
+    def lengths(found):
+        return [chooser.max_tokens(LONGEST, lambda count, got=got: got) for got in found]
+
+    assert lengths([copied, copied, copied]) == [0, 0, 3]
+    assert lengths([None, copied, [], copied])[1::2] == [0, 0]
+
+
 def test_where_nothing_is_found_for_long_passes_are_not_padded():
     chooser, pads = auto(pair(0.0)), []
     for found in [3] + 6 * [0]:

@@ -92,7 +92,7 @@ class Auto:
     selected, but with another padding only if it recovers the cost of the switch within
     `_SWITCH_HORIZON` tokens. Within a round, drafting stops when the confidence predicts that the
     next token would cost more than it gains. A copy costs nothing to draft: its length follows from
-    the drafter's forecast, and its round pays for another padding there and back.
+    the drafter's forecast, and rounds of copies pay for another padding there and back.
 
     The lengths depend on measured times: sampled text follows the target's distribution for any of
     them, but another run with the same seed may sample another text.
@@ -104,6 +104,7 @@ class Auto:
         self._pad_to, self._last_pad_to = 1, 0  # of this round and of the last one
         self._idle_rounds = 0  # consecutive rounds with nothing to copy
         self._copies = False  # whether this round's draft is a copy, if it has one
+        self._copied_rounds = 0  # consecutive rounds with something to copy
         # Of this round: the limit of tokens, their acceptance, and the least expected gain of one.
         self._max_tokens, self._acceptance, self._min_yield = 0, stats.by_position(), 0.0
         self._confidences: list[float] = []
@@ -112,6 +113,7 @@ class Auto:
     def max_tokens(self, budget: int, foresee: Foresee) -> int:
         forecast = foresee(min(budget, self._stats.longest))
         self._copies, self._confidences, self._chance = forecast is not None, [], 1.0
+        self._copied_rounds = self._copied_rounds + 1 if forecast else 0
         length = self._to_draft() if forecast is None else self._to_copy(forecast)
         self._max_tokens = min(length, budget)
         return self._max_tokens
@@ -131,14 +133,17 @@ class Auto:
         return length
 
     def _to_copy(self, acceptance: Sequence[float]) -> int:
-        """Tokens to copy, which costs nothing. Only this round is padded for them."""
+        """Tokens to copy, which costs nothing. Copies come in runs: one that has lasted for some
+        rounds is expected to last for as many more, which share the cost of another padding.
+        """
         free, tokens = replace(self._stats.costs, draft=0.0, block=0.0), expected_tokens(acceptance)
         self._idle_rounds = 0 if acceptance else self._idle_rounds + 1
         idle = self._idle_rounds > _MAX_IDLE_ROUNDS
         self._pad_to = pad_to = 1 if idle else max(1, self._last_pad_to)
         floor = 1 / free.of_pass(pad_to)
         length, rate = best_length(tokens, free, range(1, min(pad_to, len(tokens))), pad_to, floor)
-        switching = replace(free, block=2 * free.switch)  # to another padding, and back
+        shared = 2 * free.switch / max(1, self._copied_rounds)  # to another padding, and back
+        switching = replace(free, block=shared)
         best, best_rate = best_length(tokens, switching, range(1, len(tokens)), min_rate=rate)
         if best_rate > rate:
             length, self._pad_to = best, best + 1
