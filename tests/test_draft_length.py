@@ -112,6 +112,13 @@ def test_a_gain_within_the_noise_is_not_drafted_for():
         assert (auto(pair(draft), stats).max_tokens(LONGEST, nothing) > 0) == drafts
 
 
+def test_a_few_rejections_at_first_do_not_end_all_drafting():
+    stats = AcceptanceStats(pair(0.2))
+    for _ in range(3):
+        stats.update(0, 1, [0.5])
+    assert auto(pair(0.2), stats).max_tokens(LONGEST, nothing) > 0
+
+
 def test_what_was_lost_is_tried_again_after_a_while():
     chooser, costs = auto(pair(0.2)), pair(0.2)
     simulate(chooser, costs, [0.0], tokens=60)

@@ -18,9 +18,9 @@ from operator import mul
 _PRECISION = 1e-9  # of a break-even acceptance
 
 PRIOR_ACCEPTANCE = 0.6  # assumed before any test
-PRIOR_WEIGHT = 1.0  # in tests
+PRIOR_WEIGHT = 5.0  # in tests; with less, a few rejections at first would end all drafting
 _DECAY = 0.97  # factor on the weight of older tests, per test
-_IDLE_DECAY = 0.995  # the same per step without a draft, so that drafting is tried again
+_IDLE_DECAY = 0.998  # the same per step without a draft, so that drafting is tried again
 _COST_DECAY = 0.9  # factor on the weight of older measurements of the draft cost
 _MAX_COST_CHANGE = 2.0  # factor by which a single measurement may differ, else it is clipped
 _CONFIDENCE_BINS = 10  # each with its own acceptance rate
