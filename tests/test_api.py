@@ -10,7 +10,7 @@ from pipeline.decoding.drafters import DRAFTERS
 from pipeline.runtime.kv_cache.registry import POLICIES
 from tests.served import opened, run, shown, wait_for_end
 
-QUOTED = 'Say "it\'s" \\n\n\'\'\'twice\'\'\' \u2028 {name} ünï 🐕'
+QUOTED = "Say \"it's\" \\n\n'''twice''' \u2028 {name} ünï 🐕"
 
 
 def test_the_example_of_the_page_runs_as_it_stands(page, url):

@@ -169,3 +169,15 @@ def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(sessio
     session.tab = "cache"
     assert set(next(updates).tabs) == {"cache"}
     updates.close()
+
+
+def test_a_race_that_is_stopped_while_it_waits_is_shown_to_have_ended(session):
+    turn, dolly = Turn(), FakeDolly(PLAIN)
+    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+    next(other)
+    racing = session.race(dolly, REQUEST, turn)
+    next(racing)
+    stopped = session.stop()
+    assert set(ends(stopped).values()) == {FinishReason.CANCELLED}
+    assert not dolly.last_trace().speculative.tokens
+    other.close()

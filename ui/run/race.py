@@ -79,6 +79,7 @@ class RaceDisplay:
         )
 
     def end(self, latest: Update | None, failure: BaseException | None) -> Changes:
+        self._run.close()
         trace = self._run.trace()
         self._transcript.end(trace)
         outcome = ("error", "Failed") if failure else ("ready", summary(trace))
