@@ -17,6 +17,7 @@ def test_the_example_of_the_page_runs_as_it_stands(page, url):
     page.get_by_role("tab", name="Trace & API").click()
     example = page.get_by_label("An example in Python").inner_text()
     assert url in example
+    assert f"{url}v1" in page.locator("article.api").inner_text()
     ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "fake" in ran.stdout

@@ -301,9 +301,11 @@ def test_one_run_at_a_time_and_no_more_wait_than_the_queue_holds():
 def test_a_completion_waits_for_a_run_of_the_page(client, url, dolly):
     dolly.pause = PAUSE
     with closing(Client(url, verbose=False)) as api:
-        job = api.submit("Say something", max_new_tokens=40, api_name="/trace")
+        job = api.submit("Say something", max_new_tokens=200, api_name="/trace")
         wait_until(lambda: dolly.started and tokens(dolly.started[0]))
         with ask(client, stream=True) as waiting:
+            before = tokens(dolly.started[0])
+            wait_until(lambda: tokens(dolly.started[0]) > before + 8)
             assert tokens(dolly.started[1]) == 0
             assert not ended(dolly.started[0])
             dolly.pause = 0.0

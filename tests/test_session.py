@@ -176,8 +176,19 @@ def test_a_race_that_is_stopped_while_it_waits_is_shown_to_have_ended(session):
     other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
     next(other)
     racing = session.race(dolly, REQUEST, turn)
-    next(racing)
+    assert next(racing).status.line == "Waiting for another run to end"
     stopped = session.stop()
     assert set(ends(stopped).values()) == {FinishReason.CANCELLED}
     assert not dolly.last_trace().speculative.tokens
     other.close()
+
+
+def test_a_race_that_waited_is_shown_to_have_begun(session):
+    turn = Turn()
+    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+    next(other)
+    racing = session.race(FakeDolly(PLAIN, pause=0.05), REQUEST, turn)
+    next(racing)
+    other.close()
+    lines = [changes.status.line for changes in racing if changes.status]
+    assert lines[0] == "Racing · 0 %"

@@ -40,6 +40,11 @@ class Turn:
                     return
 
     @property
+    def taken(self) -> bool:
+        """Whether a new work would have to wait."""
+        return bool(self._places)
+
+    @property
     def closed(self) -> bool:
         return self._closed.is_set()
 
