@@ -158,6 +158,16 @@ def test_greedy_texts_of_the_embedded_pair_are_those_of_a_trace():
     assert len(texts.pop()) > 40
 
 
+def test_a_prompt_that_does_not_fit_is_refused_before_a_stream_begins():
+    dolly = embedded()
+    long = [{"role": "user", "content": "word " * 15_000}]
+    with served(dolly, dolly.pair) as url:
+        reply = post(url, model=dolly.pair.name, messages=long, stream=True)
+    assert reply.status_code == 400
+    error = error_of(reply)
+    assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
