@@ -65,9 +65,7 @@ class Run:
             raise
         finally:
             racing.close()
-            for recorder in self._recorders.values():
-                if not recorder.finished:
-                    recorder.record(Finish(reason))
+            self._end(reason)
 
     def finish(self) -> Trace:
         """Runs the lanes to their end."""
@@ -78,6 +76,15 @@ class Run:
     def cancel(self) -> None:
         """Ends the run after the event under way; from any thread."""
         self._cancelled.set()
+
+    def close(self) -> None:
+        """Marks a run that was never iterated as cancelled; one that has ended stays as it is."""
+        self._end(FinishReason.CANCELLED)
+
+    def _end(self, reason: FinishReason) -> None:
+        for recorder in self._recorders.values():
+            if not recorder.finished:
+                recorder.record(Finish(reason))
 
     def trace(self) -> Trace:
         """The record as it stands; from any thread."""

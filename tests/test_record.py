@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
+from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.traces import WORDS, alone, ran, timed
 
@@ -44,10 +45,31 @@ def test_the_figures_of_drafts_have_the_names_that_others_use():
     assert by_position == sorted(by_position, reverse=True)
     assert 1 + sum(by_position) == pytest.approx(length)
     assert metrics["autoregressive"] == {
+        "num_drafts": 0,
+        "num_draft_tokens": 0,
+        "num_accepted_tokens": 0,
         "mean_acceptance_length": None,
         "draft_acceptance_rate": None,
         "per_position_acceptance_rate": [],
+        "num_draft_tokens_per_step": [0] * 40,
+        "num_accepted_tokens_per_step": [0] * 40,
     }
+
+
+def test_the_counts_of_the_steps_add_up_to_those_of_the_lane():
+    metrics = ran(max_new_tokens=40).to_dict()["metrics"]["speculative"]
+    for count in ("num_draft_tokens", "num_accepted_tokens"):
+        assert metrics[count] == sum(metrics[f"{count}_per_step"]) > 0
+    drafted = metrics["num_draft_tokens_per_step"]
+    assert metrics["num_drafts"] == sum(count > 0 for count in drafted)
+    rate = metrics["num_accepted_tokens"] / metrics["num_draft_tokens"]
+    assert metrics["draft_acceptance_rate"] == rate
+
+
+def test_the_figures_of_a_trace_that_is_read_are_computed_again():
+    written = ran().to_dict()
+    forged = json.dumps({**written, "metrics": {"speculative": {"draft_acceptance_rate": 1.0}}})
+    assert parse_trace(forged).to_dict()["metrics"] == written["metrics"]
 
 
 def test_the_share_emitted_is_of_the_budgets_of_all_lanes():

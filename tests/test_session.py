@@ -169,3 +169,26 @@ def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(sessio
     session.tab = "cache"
     assert set(next(updates).tabs) == {"cache"}
     updates.close()
+
+
+def test_a_race_that_is_stopped_while_it_waits_is_shown_to_have_ended(session):
+    turn, dolly = Turn(), FakeDolly(PLAIN)
+    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+    next(other)
+    racing = session.race(dolly, REQUEST, turn)
+    assert next(racing).status.line == "Waiting for another run to end"
+    stopped = session.stop()
+    assert set(ends(stopped).values()) == {FinishReason.CANCELLED}
+    assert not dolly.last_trace().speculative.tokens
+    other.close()
+
+
+def test_a_race_that_waited_is_shown_to_have_begun(session):
+    turn = Turn()
+    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+    next(other)
+    racing = session.race(FakeDolly(PLAIN, pause=0.05), REQUEST, turn)
+    next(racing)
+    other.close()
+    lines = [changes.status.line for changes in racing if changes.status]
+    assert lines[0] == "Racing · 0 %"

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.waiting import wait_until
 from ui.run.task import Task
 from ui.run.turn import Turn
 
@@ -79,3 +80,39 @@ def test_only_one_holds_the_turn_and_a_closed_turn_ends_its_work():
     second.stop()
     assert closed.wait(5)
     assert first.latest <= 2
+
+
+def test_the_turn_comes_in_the_order_of_arrival():
+    turn, go, order = Turn(), threading.Event(), []
+
+    def noting(name):
+        order.append(name)
+        yield name
+
+    first = started(turn.hold(counting(2, go)))
+    assert next(first.updates(0.1)) == [1]
+    others = []
+    for name in ("b", "c", "d"):
+        others.append(started(turn.hold(noting(name))))
+        wait_until(lambda: len(turn._places) == 1 + len(others))
+    go.set()
+    wait_until(lambda: not any(other.running for other in others))
+    assert order == ["b", "c", "d"]
+
+
+def test_waiting_work_that_is_stopped_never_begins():
+    turn, go, begun = Turn(), threading.Event(), []
+
+    def noting():
+        begun.append(True)
+        yield True
+
+    first = started(turn.hold(counting(1000, go)))
+    assert next(first.updates(0.1)) == [1]
+    waiting = started(turn.hold(noting()))
+    waiting.stop()  # returns although the first one goes on
+    assert first.running
+    assert not begun
+    turn.close(0)
+    go.set()
+    first.stop()

@@ -48,6 +48,7 @@ def add(loader: Loader, turn: Turn) -> None:
                 task.cancel()
             if task.failure:
                 raise task.failure
+            run.close()
             yield json.dumps({"trace": run.trace().to_dict()})
 
     def trace(*values: Any) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def add(loader: Loader, turn: Turn) -> None:
             run = _start(loader.dolly(), values)
             for _ in turn.hold(iter(run)):
                 pass
+            run.close()
             return run.trace().to_dict()
 
     def status() -> dict[str, Any]:

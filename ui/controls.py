@@ -79,7 +79,7 @@ class Controls:
                     )
                 self._settings = gr.Accordion("Settings", open=False, elem_id="settings")
                 with self._settings:
-                    self.pair, self.load, settings, copy = _settings(loader, max_new_tokens)
+                    self.pair, self.load, settings, copies = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
         self.inputs = [self.fields[name] for name in ("mode", *_names())]
         for button in self._examples:
@@ -101,13 +101,14 @@ class Controls:
             js=f"(mode) => ({encode(_RUN)})[mode] ?? 'Run'",
             api_visibility="private",
         )
-        copy.click(
-            None,
-            inputs=list(self.fields.values()),
-            js=f"(...values) => window.copyLink({encode(link.DEFAULTS)}, "
-            f"{encode(list(self.fields))}, values)",
-            api_visibility="private",
-        )
+        for script, button in copies.items():
+            button.click(
+                None,
+                inputs=list(self.fields.values()),
+                js=f"(...values) => window.{script}({encode(link.DEFAULTS)}, "
+                f"{encode(list(self.fields))}, values)",
+                api_visibility="private",
+            )
 
     def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
         """The values of the whole form, so that an example resets what the one before it set.
@@ -184,9 +185,9 @@ def _pairs(loader: Loader) -> list[tuple[str, str]]:
 
 def _settings(
     loader: Loader, max_new_tokens: int
-) -> tuple[gr.Dropdown, gr.Button, dict[str, Any], gr.Button]:
-    """The pair and the button that loads it; the settings by name, and the button that copies a
-    link to them.
+) -> tuple[gr.Dropdown, gr.Button, dict[str, Any], dict[str, gr.Button]]:
+    """The pair and the button that loads it; the settings by name, and the buttons that copy them,
+    by the function of `page.js` that does.
     """
     default = link.DEFAULTS
     begins: dict[str, Any] = {**default, **loader.pair.settings}
@@ -214,7 +215,11 @@ def _settings(
             min_width=150,
         )
         mode = gr.Dropdown(_MODES, value=default["mode"], label="Schedule", min_width=150)
-        copy = gr.Button("Copy link", elem_id="copy-link", min_width=110)
+        with gr.Column(elem_id="copies", min_width=110):
+            copies = {
+                "copyLink": gr.Button("Copy link", elem_id="copy-link", min_width=0),
+                "copyPython": gr.Button("Copy as Python", elem_id="copy-python", min_width=0),
+            }
     with gr.Row():
         temperature = gr.Slider(
             *_TEMPERATURES,
@@ -281,4 +286,4 @@ def _settings(
         "kv_precision": kv_precision,
         "verification": verification,
     }
-    return pair, load, settings, copy
+    return pair, load, settings, copies

@@ -13,6 +13,7 @@ import gradio as gr
 from pipeline.errors import UserError
 from pipeline.request import Request
 from ui import api, link
+from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls
 from ui.errors import logged_line
@@ -50,7 +51,7 @@ class Page:
         loader: of the pair, whose models may still be loading.
         turn: closing it ends the run under way.
         max_new_tokens: the limit for visitors.
-        queue_size: visitors that may wait; more are refused.
+        queue_size: visitors, and requests of the chat API, that may wait; more are refused.
 
     Attributes:
         blocks: Gradio's.
@@ -72,6 +73,7 @@ class Page:
             api.add(loader, self._turn)
         self.blocks.queue(max_size=queue_size)
         self.blocks._queue.sleep_when_free = _QUEUE_PERIOD
+        self._chat = Chat(loader, self._turn, queue_size, lambda: len(self.blocks._queue))
 
     def serve(
         self,
@@ -103,6 +105,7 @@ class Page:
                 state_session_capacity=_SESSIONS,
                 run_history=False,
                 footer_links=["api"],
+                app_kwargs={"routes": self._chat.routes},
                 prevent_thread_lock=True,
             )
         except OSError as error:

@@ -60,7 +60,8 @@ class Session:
         self._run = run
         self.view_state = ViewState()  # the views have what it held by now
         speedups = self._speedups_of((request, mode, dolly.pair))
-        race = Activity(turn.hold(iter(run)), RaceDisplay(run, request, dolly, speedups))
+        display = RaceDisplay(run, request, dolly, speedups, turn.taken)
+        race = Activity(turn.hold(iter(run)), display)
         try:
             yield from self._follow(race)
         finally:

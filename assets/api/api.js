@@ -1,2 +1,3 @@
-// The example calls the server of this page.
-element.querySelector(".origin").textContent = new URL(".", document.baseURI).href;
+// The examples call the server of this page.
+const origin = new URL(".", document.baseURI).href;
+for (const place of element.querySelectorAll(".origin")) place.textContent = origin;

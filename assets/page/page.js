@@ -42,20 +42,50 @@
     else soon ??= setTimeout(told, 400, line);
   }).observe(notice, { childList: true, characterData: true, subtree: true });
 
-  // A link with the value of each field that is not at its default.
-  window.copyLink = async (defaults, names, values) => {
-    const link = new URL(location.pathname, location.origin);
-    names.forEach((name, i) => {
-      if (values[i] !== defaults[name]) link.searchParams.set(name, values[i] ?? "");
-    });
-    const button = document.getElementById("copy-link");
+  const address = () => new URL(location.pathname, location.origin);
+
+  // Copies a text, and says so on the button for a while.
+  const copy = async (text, id, what) => {
+    const button = document.getElementById(id);
+    const label = (button.dataset.label ??= button.textContent);
     try {
-      await navigator.clipboard.writeText(link);
-      button.textContent = "Link copied";
+      await navigator.clipboard.writeText(text);
+      button.textContent = `${what} copied`;
     } catch {
-      prompt("The link", link); // where the browser denies access to the clipboard
+      prompt(what, text); // where the browser denies access to the clipboard
     }
-    setTimeout(() => (button.textContent = "Copy link"), 2000);
+    setTimeout(() => (button.textContent = label), 2000);
+  };
+
+  // The fields that are not at their defaults. A text that nobody has touched is null.
+  const changed = (defaults, names, values) =>
+    names
+      .map((name, i) => [name, values[i] ?? (defaults[name] === "" ? "" : null)])
+      .filter(([name, value]) => value !== defaults[name]);
+
+  window.copyLink = (defaults, names, values) => {
+    const link = address();
+    for (const [name, value] of changed(defaults, names, values)) link.searchParams.set(name, value ?? "");
+    copy(String(link), "copy-link", "Link");
+  };
+
+  // A script that runs the same through the API. JSON's texts and numbers are also Python's.
+  window.copyPython = (defaults, names, values) => {
+    const python = (value) => (value === null ? "None" : JSON.stringify(value));
+    const given = changed({ ...defaults, mode: null }, names, values); // the mode in any case
+    const script = [
+      "from gradio_client import Client",
+      "",
+      `client = Client(${python(address())})`,
+      "trace = client.predict(",
+      ...given.map(([name, value]) => `    ${name}=${python(value)},`),
+      '    api_name="/trace",',
+      ")",
+      'for name, lane in trace["lanes"].items():',
+      '    print(f"{name}:\\n{lane[\'text\']}\\n")',
+      "",
+    ].join("\n");
+    copy(script, "copy-python", "Python");
   };
 
   // The theme that was chosen here outlives a reload. A browser may deny the storage.

@@ -145,18 +145,25 @@ class Lane:
         """The figures of its drafts by the names and definitions of vLLM's logs; None where nothing
         was drafted.
 
-        mean_acceptance_length: 1 + accepted / drafts. draft_acceptance_rate: accepted / drafted
-        tokens. per_position_acceptance_rate: drafts accepted up to each position / drafts.
+        num_drafts: rounds that drafted. num_draft_tokens, num_accepted_tokens: in all, and for each
+        forward pass of the target (`_per_step`). mean_acceptance_length: 1 + accepted / drafts.
+        draft_acceptance_rate: accepted / drafted tokens. per_position_acceptance_rate: drafts
+        accepted up to each position / drafts.
         """
         drafts = [step for step in self.steps if step.drafted]
         longest = max((len(step.drafted) for step in drafts), default=0)
         return {
+            "num_drafts": len(drafts),
+            "num_draft_tokens": self.drafted,
+            "num_accepted_tokens": self.accepted,
             "mean_acceptance_length": 1 + self.accepted / len(drafts) if drafts else None,
             "draft_acceptance_rate": self.drafted_yield,
             "per_position_acceptance_rate": [
                 sum(step.accepted > place for step in drafts) / len(drafts)
                 for place in range(longest)
             ],
+            "num_draft_tokens_per_step": [len(step.drafted) for step in self.steps],
+            "num_accepted_tokens_per_step": [step.accepted for step in self.steps],
         }
 
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
 _FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a second
+_WAITING = "Waiting for another run to end"
 _SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict and the plots
 
 
@@ -39,15 +40,22 @@ class RaceDisplay:
 
     Args:
         earlier: the speedups of the same race, run before.
+        waiting: it begins only after another run.
     """
 
     def __init__(
-        self, run: Run, request: Request, dolly: Dolly, earlier: Sequence[float] = ()
+        self,
+        run: Run,
+        request: Request,
+        dolly: Dolly,
+        earlier: Sequence[float] = (),
+        waiting: bool = False,
     ) -> None:
         self._run, self._request, self._dolly = run, request, dolly
         self._earlier = earlier
         self._transcript = Transcript(uuid.uuid4().hex, run.trace())
-        self._quarter = 0
+        self._waiting = waiting
+        self._quarter = -1 if waiting else 0  # announced
         self._tab = ""
         self._drawn = monotonic()
         self._period = _FIRST_DRAWING
@@ -59,7 +67,7 @@ class RaceDisplay:
             lines=self._transcript.tail,
             verdict=verdict(trace),
             tabs=self._draw(tab, trace),
-            status=self._status("running", "Racing · 0 %"),
+            status=self._status("running", _WAITING if self._waiting else "Racing · 0 %"),
             notice="",
         )
 
@@ -79,6 +87,7 @@ class RaceDisplay:
         )
 
     def end(self, latest: Update | None, failure: BaseException | None) -> Changes:
+        self._run.close()
         trace = self._run.trace()
         self._transcript.end(trace)
         outcome = ("error", "Failed") if failure else ("ready", summary(trace))

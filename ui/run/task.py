@@ -15,7 +15,7 @@ class Task(Generic[Report, Result]):
     """Runs a generator in a thread. Its reports are queued until they are read.
 
     Args:
-        work: yields reports of its progress and returns its result.
+        work: yields reports of its progress, or None while it waits, and returns its result.
         name: of the thread.
 
     Attributes:
@@ -23,7 +23,7 @@ class Task(Generic[Report, Result]):
         failure: the exception that `work` raised, if any.
     """
 
-    def __init__(self, work: Generator[Report, None, Result], name: str) -> None:
+    def __init__(self, work: Generator[Report | None, None, Result], name: str) -> None:
         self.latest: Report | None = None
         self.failure: BaseException | None = None
         self._work = work
@@ -79,8 +79,10 @@ class Task(Generic[Report, Result]):
     def _run(self) -> None:
         try:
             while True:
-                self.latest = next(self._work)
-                self._reports.put(self.latest)
+                report = next(self._work)
+                if report is not None:
+                    self.latest = report
+                    self._reports.put(report)
                 if self._cancelled.is_set():
                     self._work.close()
                     return

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
-from contextlib import closing
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 Report = TypeVar("Report")
 
+_PERIOD = 0.1  # seconds between two reports of work that waits
+
 
 class Turn:
-    """A lock around the models, so that the times of a run are its own.
+    """Runs works one after the other, in the order in which they began to wait, so that the times
+    of a run are its own.
 
     Once it is closed, runs end at their next event.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._places: deque[object] = deque()  # the first one has the models
+        self._changed = threading.Condition()
         self._closed = threading.Event()
 
-    def hold(self, work: Generator[Report, None, None]) -> Generator[Report, None, None]:
-        """Iterates `work` while holding the lock, until the turn is closed."""
-        with self._lock, closing(work):
+    def hold(self, work: Generator[Report, None, None]) -> Generator[Report | None, None, None]:
+        """Iterates `work` when its turn has come, until the turn is closed. Yields None while it
+        waits, so that whoever iterates it can close it.
+        """
+        with self._queued() as place, closing(work):
+            while not self._arrived(place):
+                if self.closed:
+                    return
+                yield None
             for report in work:
                 yield report
                 if self.closed:
                     return
+
+    @property
+    def taken(self) -> bool:
+        """Whether a new work would have to wait."""
+        return bool(self._places)
 
     @property
     def closed(self) -> bool:
@@ -35,5 +51,23 @@ class Turn:
     def close(self, timeout: float) -> None:
         """Ends the current run; waits for its end, at most `timeout` seconds."""
         self._closed.set()
-        if self._lock.acquire(timeout=timeout):
-            self._lock.release()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._places, timeout)
+
+    @contextmanager
+    def _queued(self) -> Iterator[object]:
+        """A place at the end of the queue, until the context is left."""
+        place = object()
+        with self._changed:
+            self._places.append(place)
+        try:
+            yield place
+        finally:
+            with self._changed:
+                self._places.remove(place)
+                self._changed.notify_all()
+
+    def _arrived(self, place: object) -> bool:
+        """Whether the place is the first one, now or within a period."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._places[0] is place, _PERIOD)

@@ -1,0 +1,343 @@
+"""The chat API: OpenAI's own client uses it unchanged, and its texts are the page's."""
+
+import json
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+
+import httpx
+import openai
+import pytest
+from gradio_client import Client
+
+from pipeline.errors import UserError
+from pipeline.request import Request
+from tests.embedded import embedded
+from tests.fake_dolly import PAIR, FakeDolly, loader_of
+from tests.served import PLAIN, served, served_page
+from tests.waiting import PATIENCE, wait_until
+from ui.chat.request import parse_chat_request
+from ui.page import Page
+from ui.run.turn import Turn
+
+ASK = [{"role": "user", "content": "Say something"}]
+MODELS = ("fake", "fake-autoregressive")
+PAUSE = 0.05  # seconds before each event
+
+
+@contextmanager
+def client_of(url):
+    base = f"{url}v1"
+    with openai.OpenAI(base_url=base, api_key="any", max_retries=0, timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture
+def client(url):
+    with client_of(url) as client:
+        yield client
+
+
+def ask(client, model="fake", **settings):
+    return client.chat.completions.create(model=model, messages=ASK, **settings)
+
+
+def post(url, timeout=PATIENCE, **body):
+    whole = {"model": "fake", "messages": ASK, **body}
+    return httpx.post(f"{url}v1/chat/completions", json=whole, timeout=timeout)
+
+
+def error_of(reply):
+    """The error's fields; its message is one line, and no traceback."""
+    error = reply.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert "\n" not in error["message"]
+    assert "Traceback" not in error["message"]
+    return error
+
+
+def parsed(*messages, **settings):
+    roles = [{"role": role, "content": content} for role, content in messages]
+    body = {"model": "any", "messages": roles, **settings}
+    return parse_chat_request(json.dumps(body).encode())
+
+
+def asked(*messages, **settings):
+    return parsed(*messages, **settings).request({})
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_the_models_are_the_pair_in_both_modes(client):
+    assert [model.id for model in client.models.list()] == [*MODELS]
+    assert client.models.retrieve(MODELS[1]).id == MODELS[1]
+    with pytest.raises(openai.NotFoundError, match="choose fake or fake-autoregressive"):
+        client.models.retrieve("gpt-5")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_completion_is_the_lane_of_its_model(client, dolly, model):
+    reply = ask(client, model, max_tokens=20)
+    trace = dolly.last_trace()
+    (lane,) = trace.lanes.values()
+    assert [*trace.lanes] == [model.removeprefix("fake-").replace("fake", "speculative")]
+    assert reply.model == model
+    assert reply.choices[0].message.content == lane.text
+    assert reply.choices[0].finish_reason == "length"
+    usage, details = reply.usage, reply.usage.completion_tokens_details
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (2, 20, 22)
+    assert details.accepted_prediction_tokens == lane.accepted
+    assert details.rejected_prediction_tokens == lane.drafted - lane.accepted
+    assert usage.mean_acceptance_length == lane.metrics["mean_acceptance_length"]
+    assert usage.draft_acceptance_rate == lane.metrics["draft_acceptance_rate"]
+    assert bool(lane.drafted) == (model == "fake")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_stream_is_the_same_text_in_parts(client, model):
+    whole = ask(client, model, max_tokens=20)
+    *parts, last = ask(
+        client, model, max_tokens=20, stream=True, stream_options={"include_usage": True}
+    )
+    assert (last.choices, last.usage) == ([], whole.usage)
+    assert len({part.id for part in parts}) == 1
+    assert parts[0].choices[0].delta.role == "assistant"
+    texts = [part.choices[0].delta.content or "" for part in parts]
+    assert sum(map(bool, texts)) > 5
+    assert "".join(texts) == whole.choices[0].message.content
+    reasons = [part.choices[0].finish_reason for part in parts]
+    assert reasons == [*[None] * (len(parts) - 1), "length"]
+    assert all(part.usage is None for part in parts)
+
+
+def test_a_stream_ends_with_done_and_has_no_usage_unless_asked(url):
+    reply = post(url, stream=True, max_tokens=4)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *events, done, rest = reply.text.split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    assert not any("usage" in json.loads(event.removeprefix("data: ")) for event in events)
+
+
+def test_a_text_that_ends_by_itself_stops():
+    dolly = FakeDolly(PLAIN)
+    dolly.end_ids = frozenset(range(0, len(PLAIN), 2))
+    with served(dolly) as url, client_of(url) as client:
+        assert ask(client).choices[0].finish_reason == "stop"
+
+
+def test_sampling_is_set_by_temperature_top_p_and_seed(client, dolly):
+    reply = ask(client, temperature=0.7, top_p=0.9, seed=7, max_completion_tokens=12, user="me")
+    request = dolly.last_trace().request
+    names = ("temperature", "top_p", "seed", "max_new_tokens")
+    assert [request[name] for name in names] == [0.7, 0.9, 7, 12]
+    again = ask(client, temperature=0.7, top_p=0.9, seed=7, max_completion_tokens=12)
+    assert again.choices[0].message.content == reply.choices[0].message.content
+    ask(client, temperature=0.7)
+    ask(client, temperature=0.7)
+    first, second = dolly.started[-2:]
+    assert first.trace().request["seed"] != second.trace().request["seed"]
+
+
+def test_greedy_texts_of_the_embedded_pair_are_those_of_a_trace():
+    dolly = embedded()
+    question = "What are the steps to plant a tree?"
+    with served(dolly, dolly.pair) as url:
+        with closing(Client(url, verbose=False)) as api:
+            trace = api.predict(question, max_new_tokens=40, api_name="/trace")
+        texts = {lane["text"] for lane in trace["lanes"].values()}
+        with client_of(url) as client:
+            for model in client.models.list():
+                reply = client.chat.completions.create(
+                    model=model.id,
+                    messages=[{"role": "user", "content": question}],
+                    max_tokens=40,
+                )
+                texts.add(reply.choices[0].message.content)
+                assert reply.usage.prompt_tokens == len(trace["prompt_tokens"])
+    assert len(texts) == 1
+    assert len(texts.pop()) > 40
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_a_stream_begins():
+    dolly = embedded()
+    long = [{"role": "user", "content": "word " * 15_000}]
+    with served(dolly, dolly.pair) as url:
+        reply = post(url, model=dolly.pair.name, messages=long, stream=True)
+    assert reply.status_code == 400
+    error = error_of(reply)
+    assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def test_the_last_message_is_the_instruction_and_the_others_its_context():
+    alone = asked(("user", "Why?"))
+    assert (alone.instruction, alone.context) == ("Why?", "")
+    turns = (("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Why?"))
+    request = asked(*turns)
+    assert request.instruction == "Why?"
+    assert request.context == "Be brief.\n\nUser: Hi\n\nAssistant: Hello"
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert asked(("user", parts)).instruction == "one\ntwo"
+
+
+def test_the_settings_are_those_of_the_pair_else_the_defaults():
+    settings = {"drafter": "hybrid", "draft_length": "auto"}
+    request = parsed(("user", "Why?"), seed=0).request(settings)
+    assert request == Request("Why?", **settings)
+
+
+def test_what_asks_for_nothing_or_changes_no_text_is_ignored():
+    asked(("user", "Why?"), n=1, tools=[], logprobs=False, stop=None, user="me", store=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"n": 2}, "n: 2 — not supported; leave it out."),
+        ({"tools": [{}]}, "tools: “list” — not supported; leave it out."),
+        ({"logprobs": True}, "logprobs: True — not supported; leave it out."),
+        ({"stop": "\n"}, "stop: “\\n” — not supported; leave it out."),
+        ({"temperature": "hot"}, "temperature: “hot” — it must be a valid number."),
+        ({"stream_options": 1}, "stream_options: 1 — it must be "),
+        ({"messages": []}, "messages: “list” — it must have at least 1 item"),
+        ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role: “tool” — it must be"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content: “nothing” — it must be there."),
+        ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content: “list” — it "),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages: “system” — let the last"),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_one_line(url, settings, line):
+    reply = post(url, **settings)
+    assert reply.status_code == 400
+    assert error_of(reply)["message"].startswith(line)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"top_p": 0}, "top_p"),
+        ({"temperature": 9}, "temperature"),
+        ({"seed": -1}, "seed"),
+        ({"messages": [{"role": "user", "content": " "}]}, "messages"),
+    ],
+)
+def test_a_value_outside_its_range_names_the_parameter(url, settings, param):
+    reply = post(url, **settings)
+    assert reply.status_code == 400
+    error = error_of(reply)
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert error["message"].startswith(f"{param}: ")
+
+
+def test_an_unknown_model_and_what_is_no_json_are_refused(url):
+    reply = post(url, model="gpt-5")
+    assert (reply.status_code, error_of(reply)["code"]) == (404, "model_not_found")
+    reply = httpx.post(f"{url}v1/chat/completions", content=b"{no")
+    assert (reply.status_code, error_of(reply)["message"][:5]) == (400, "body:")
+    reply = httpx.post(f"{url}v1/chat/completions", content=b" " * (5 * 2**20))
+    assert (reply.status_code, error_of(reply)["message"][:5]) == (413, "body:")
+
+
+def test_without_a_pair_the_service_is_unavailable():
+    loading = Future()
+    with served(loading) as url:
+        for reply in (post(url), httpx.get(f"{url}v1/models")):
+            assert reply.status_code == 503
+            assert "try again later" in error_of(reply)["message"]
+        loading.set_exception(UserError("model", "x", "choose another"))
+        wait_until(lambda: "choose another" in error_of(post(url))["message"])
+        assert post(url).status_code == 503
+
+
+def test_a_failure_is_one_line_also_in_a_stream(client, url, dolly):
+    dolly.fails = True
+    reply = post(url)
+    assert reply.status_code == 500
+    assert "RuntimeError the <b>engine</b> broke" in error_of(reply)["message"]
+    with pytest.raises(openai.APIError, match="RuntimeError the <b>engine</b> broke"):
+        list(ask(client, stream=True))
+
+
+def test_a_server_that_is_stopped_says_so():
+    dolly, turn = FakeDolly(PLAIN, pause=PAUSE), Turn()
+    with (
+        served_page(Page(loader_of(dolly), turn)) as url,
+        client_of(url) as client,
+        ask(client, stream=True) as stream,
+    ):
+        next(stream)
+        wait_until(lambda: tokens(dolly.started[0]))
+        turn.close(2)
+        with pytest.raises(openai.APIError, match="server: shutting down"):
+            list(stream)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+def tokens(run):
+    return sum(len(lane.tokens) for lane in run.trace().lanes.values())
+
+
+def ended(run):
+    return all(lane.finish for lane in run.trace().lanes.values())
+
+
+def test_one_run_at_a_time_and_no_more_wait_than_the_queue_holds():
+    dolly = FakeDolly(PLAIN, pause=PAUSE)
+    with served_page(Page(loader_of(dolly, PAIR), queue_size=1)) as url, client_of(url) as client:
+        with ask(client, stream=True, max_tokens=2000) as running:
+            wait_until(lambda: dolly.started and tokens(dolly.started[0]))
+            with ask(client, stream=True) as waiting:
+                reply = post(url)
+                assert reply.status_code == 429
+                assert error_of(reply)["message"].startswith("queue: “full” — at most 1 may wait")
+                assert tokens(dolly.started[1]) == 0
+                running.close()  # the client disconnects
+                wait_until(lambda: tokens(dolly.started[1]))
+                assert ended(dolly.started[0])
+                assert tokens(dolly.started[0]) < 2000
+                dolly.pause = 0.0
+                assert "".join(c.choices[0].delta.content or "" for c in waiting)
+        assert ask(client).choices[0].message.content
+
+
+def test_a_completion_waits_for_a_run_of_the_page(client, url, dolly):
+    dolly.pause = PAUSE
+    with closing(Client(url, verbose=False)) as api:
+        job = api.submit("Say something", max_new_tokens=200, api_name="/trace")
+        wait_until(lambda: dolly.started and tokens(dolly.started[0]))
+        with ask(client, stream=True) as waiting:
+            before = tokens(dolly.started[0])
+            wait_until(lambda: tokens(dolly.started[0]) > before + 8)
+            assert tokens(dolly.started[1]) == 0
+            assert not ended(dolly.started[0])
+            dolly.pause = 0.0
+            assert list(waiting)
+            assert ended(dolly.started[0])
+        assert job.result()["lanes"]
+
+
+def test_a_client_that_leaves_frees_its_place():
+    dolly = FakeDolly(PLAIN, pause=PAUSE)
+    page = Page(loader_of(dolly), queue_size=1)
+    with served_page(page) as url, client_of(url) as client:
+        with ask(client, stream=True, max_tokens=2000):
+            wait_until(lambda: dolly.started and tokens(dolly.started[0]))
+            with pytest.raises(httpx.ReadTimeout):
+                post(url, 0.3)
+            wait_until(lambda: page._chat._open == 1)
+            with ask(client, stream=True):
+                assert tokens(dolly.started[1]) == tokens(dolly.started[2]) == 0
+        with pytest.raises(httpx.ReadTimeout):
+            post(url, 1.0, max_tokens=2000)
+        wait_until(lambda: page._chat._open == 0)
+        wait_until(lambda: ended(dolly.started[0]) and ended(dolly.started[3]))
+        assert tokens(dolly.started[1]) == tokens(dolly.started[2]) == 0
+        assert 0 < tokens(dolly.started[3]) < 2000

@@ -1,0 +1,225 @@
+"""The routes of the chat API: `/v1/chat/completions` and `/v1/models`.
+
+A pair NAME is two models: NAME decodes speculatively, with the settings that the page begins with
+for the pair, and NAME-autoregressive autoregressively. Their greedy texts are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from starlette.background import BackgroundTask
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from pipeline.decoding.events import FinishReason
+from pipeline.errors import UserError
+from pipeline.run import Run, Update
+from pipeline.trace.record import Lane, Trace
+from ui.chat.errors import ChatError, chat_error
+from ui.chat.reply import Reply
+from ui.chat.request import ChatRequest, parse_chat_request
+from ui.errors import error_line
+from ui.run.loader import Loader
+from ui.run.task import Task
+from ui.run.turn import Turn
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.decoding.race import Mode
+    from pipeline.dolly import Dolly
+
+Updates = AsyncGenerator[list[Update], None]
+Handler = Callable[[HTTPRequest], Awaitable[Response]]
+
+_PERIOD = 0.02  # seconds between two parts of a stream
+_LARGEST = 4 * 2**20  # bytes of a request
+
+
+class Chat:
+    """Answers chat requests, one at a time with the runs of the page.
+
+    Args:
+        loader: of the pair, whose models may still be loading.
+        turn: shared with the page.
+        queue_size: requests that may wait; more are refused.
+        visitors: returns how many runs of the page are waiting, which count too.
+    """
+
+    def __init__(
+        self, loader: Loader, turn: Turn, queue_size: int, visitors: Callable[[], int]
+    ) -> None:
+        self._loader, self._turn = loader, turn
+        self._queue_size, self._visitors = queue_size, visitors
+        self._open = 0  # requests that run or wait; changed on the event loop only
+        self._created = int(time.time())
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/v1/chat/completions", _answering(self._complete), methods=["POST"]),
+            Route("/v1/models", _answering(self._list_models)),
+            Route("/v1/models/{model}", _answering(self._show_model)),
+        ]
+
+    # --- models ----------------------------------------------------------------------------------
+
+    def _dolly(self) -> Dolly:
+        """The loaded pair.
+
+        Raises:
+            ChatError: there is none.
+        """
+        if not self._loader.done:
+            remedy = f"{self._loader.progress}; try again later"
+            raise ChatError(503, str(UserError("pair", self._loader.pair.name, remedy)))
+        if self._loader.failure:
+            raise ChatError(503, error_line(self._loader.failure))
+        return self._loader.dolly()
+
+    async def _list_models(self, _: HTTPRequest) -> Response:
+        models = [self._about(name) for name in _modes(self._dolly())]
+        return JSONResponse({"object": "list", "data": models})
+
+    async def _show_model(self, http: HTTPRequest) -> Response:
+        name = http.path_params["model"]
+        _mode(self._dolly(), name)
+        return JSONResponse(self._about(name))
+
+    def _about(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._created, "owned_by": "dolly"}
+
+    # --- completions -----------------------------------------------------------------------------
+
+    async def _complete(self, http: HTTPRequest) -> Response:
+        asked = parse_chat_request(await _body(http))
+        dolly = self._dolly()
+        mode, request = _mode(dolly, asked.model), asked.request(dolly.pair.settings)
+        if self._open + self._visitors() > self._queue_size:
+            line = f"at most {self._queue_size} may wait; try again later"
+            raise ChatError(429, str(UserError("queue", "full", line)))
+        self._open += 1
+        try:
+            run = await run_in_threadpool(dolly.start, request, mode)
+            updates = self._updates(run)
+            await anext(updates)  # from here on, closing it frees the place
+        except BaseException:
+            self._open -= 1
+            raise
+        if asked.stream:
+            chunks = _stream(updates, run, mode, asked)
+            closing = BackgroundTask(updates.aclose)  # if the client left before the first chunk
+            media_type = "text/event-stream"
+            return StreamingResponse(chunks, media_type=media_type, background=closing)
+        async with aclosing(updates):
+            async for _ in updates:
+                if await http.is_disconnected():
+                    return Response()
+        trace, lane = _result(run, mode)
+        return JSONResponse(Reply(asked.model).whole(trace, lane))
+
+    async def _updates(self, run: Run) -> Updates:
+        """Yields nothing at first, then the updates of the run. Closing it cancels the run."""
+        task = Task(self._turn.hold(iter(run)), name="chat")
+        task.start()
+        try:
+            yield []
+            async for updates in iterate_in_threadpool(task.updates(_PERIOD)):
+                yield updates
+        finally:
+            task.cancel()
+            self._open -= 1
+        if task.failure:
+            raise task.failure
+
+
+async def _stream(
+    updates: Updates, run: Run, mode: Mode, asked: ChatRequest
+) -> AsyncGenerator[str, None]:
+    """The server-sent events of a completion, an error included."""
+    reply = Reply(asked.model, asked.include_usage)
+    async with aclosing(updates):
+        try:
+            yield _event(reply.chunk({"role": "assistant", "content": ""}))
+            async for several in updates:
+                for update in several:
+                    if text := "".join(token.text for token in update.tokens):
+                        yield _event(reply.chunk({"content": text}))
+            trace, lane = _result(run, mode)
+            yield _event(reply.chunk({}, lane.finish))
+            if asked.include_usage:
+                yield _event(reply.usage_chunk(trace, lane))
+        except Exception as error:
+            yield _event(chat_error(error).body)
+    yield "data: [DONE]\n\n"
+
+
+def _result(run: Run, mode: Mode) -> tuple[Trace, Lane]:
+    """The trace of a run that has ended, and its lane.
+
+    Raises:
+        ChatError: it was cancelled.
+    """
+    run.close()
+    trace = run.trace()
+    lane = trace.lanes[mode]
+    if lane.finish == FinishReason.CANCELLED:
+        raise ChatError(503, "server: shutting down — try again later.")
+    return trace, lane
+
+
+def _modes(dolly: Dolly) -> dict[str, Mode]:
+    """The modes of the pair's models."""
+    name = dolly.pair.name
+    return {name: "speculative", f"{name}-autoregressive": "autoregressive"}
+
+
+def _mode(dolly: Dolly, model: str) -> Mode:
+    """The mode of a model.
+
+    Raises:
+        ChatError: there is no such model.
+    """
+    modes = _modes(dolly)
+    if model not in modes:
+        line = str(UserError("model", model, f"choose {' or '.join(modes)}"))
+        raise ChatError(404, line, "model", "model_not_found")
+    return modes[model]
+
+
+def _answering(handler: Handler) -> Handler:
+    """The handler, with its errors as responses."""
+
+    async def answer(http: HTTPRequest) -> Response:
+        try:
+            return await handler(http)
+        except Exception as error:
+            refusal = chat_error(error)
+            return JSONResponse(refusal.body, refusal.status)
+
+    return answer
+
+
+async def _body(http: HTTPRequest) -> bytes:
+    """The request's body.
+
+    Raises:
+        ChatError: it is too large.
+    """
+    body = bytearray()
+    async for part in http.stream():
+        body += part
+        if len(body) > _LARGEST:
+            remedy = f"send at most {_LARGEST // 2**20} MB"
+            raise ChatError(413, str(UserError("body", "too large", remedy)))
+    return bytes(body)
+
+
+def _event(value: dict[str, Any]) -> str:
+    """A server-sent event; JSON in ASCII has no line breaks."""
+    return f"data: {json.dumps(value)}\n\n"
