@@ -17,13 +17,14 @@ from ui.run.recorded import badge
 from ui.run.transcript import Transcript
 from ui.run.view_state import Changes
 from ui.tabs.registry import RUN_TABS, run_values
+from ui.timeline import TIMELINE
 from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
 _FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a second
-_SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict and the plots
+_SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict, the timeline and the plots
 
 
 def replayed(trace: Trace, label: str) -> Changes:
@@ -34,8 +35,8 @@ def replayed(trace: Trace, label: str) -> Changes:
 
 
 class RaceDisplay:
-    """The view of a race: tokens with every update; less often the verdict and the plots of the
-    selected tab.
+    """The view of a race: tokens with every update; less often the verdict, the timeline and
+    the plots of the selected tab.
 
     Args:
         earlier: the speedups of the same race, run before.
@@ -59,6 +60,7 @@ class RaceDisplay:
             lines=self._transcript.tail,
             verdict=verdict(trace),
             tabs=self._draw(tab, trace),
+            timeline=TIMELINE.value(trace, tables=False),
             status=self._status("running", "Racing · 0 %"),
             notice="",
         )
@@ -75,6 +77,7 @@ class RaceDisplay:
             lines=self._transcript.tail,
             verdict=verdict(trace) if slow else None,
             tabs=self._draw(tab, trace) if slow or tab != self._tab else {},
+            timeline=TIMELINE.value(trace, tables=False) if slow else None,
             status=self._progress(trace),
         )
 
@@ -107,4 +110,6 @@ class RaceDisplay:
 
 def _whole(trace: Trace, transcript: Transcript) -> Changes:
     """The whole view of a run that has ended."""
-    return Changes(transcript.text, verdict(trace), run_values(trace))
+    return Changes(
+        transcript.text, verdict(trace), run_values(trace), timeline=TIMELINE.value(trace)
+    )
