@@ -42,7 +42,7 @@ def _timeline(trace: Trace) -> Figure:
         margin={"l": _LEFT, "t": 18, "b": 42},
         legend={"y": -0.2, "yanchor": "top"},
         xaxis={"range": [0, longest or 1.0], "ticksuffix": " ms", "anchor": "free", "position": 0},
-        yaxis={"fixedrange": True, "tickvals": [_tick(min(tops.values(), default=1.0))]},
+        yaxis={"fixedrange": True, "tickvals": [_tick(0.8 * min(tops.values(), default=1.0))]},
     )
     share = (1 - _GAP * (len(tops) - 1)) / sum(tops.values())  # of the height, per millisecond
     upper = 1.0
