@@ -217,11 +217,14 @@ def test_the_bars_of_what_if_are_the_seconds_per_token_of_both_lanes():
 
 def test_without_known_costs_what_if_gives_the_reason_and_no_number():
     trace = costing(0.002, 0.011)
-    going = replace(trace.speculative, finish=None)
+    fast = trace.speculative
+    going = replace(fast, finish=None)
+    steps = tuple(replace(step, drafted=(), accepted=0) for step in fast.steps)
+    idle = replace(fast, steps=steps)
     for each, reason in (
         (alone(trace, "speculative"), "one method alone"),
         (costing(0.002, 0.011, max_new_tokens=10), f"it needs {TESTED}"),
-        (costing(0.002, 0.011, draft_length=0), "nothing was drafted"),
+        (replace(trace, lanes={**trace.lanes, "speculative": idle}), "nothing was drafted"),
         (replace(trace, lanes={**trace.lanes, "speculative": going}), "the race goes on"),
     ):
         shown = details(each)
@@ -237,6 +240,12 @@ def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
     assert "auto" not in figures(trace)["speedups"].note
     auto = replace(trace, request={**trace.request, "draft_length": "auto"})
     assert "Its K was auto" in figures(auto)["speedups"].note
+    fast = trace.speculative
+    first = replace(fast.steps[0], drafted=(), accepted=0)
+    idle = replace(fast, steps=(first, *fast.steps[1:]))
+    idle_trace = replace(trace, lanes={**trace.lanes, "speculative": idle})
+    words = f"Nothing was drafted in {fast.undrafted + 1} of its {len(fast.steps)} steps"
+    assert words in figures(idle_trace)["speedups"].note
 
 
 def costing(draft_s, verify_s, **settings):

@@ -15,7 +15,7 @@ function place() {
     const from = x && at !== null ? x.l2p(at) : 0;
     mark.hidden = !x || !y || at === null || from > x._length + 1; // a zoom may end before it
     if (mark.hidden) continue;
-    const shown = Math.max(from, 0);
+    const shown = Math.min(Math.max(from, 0), x._length);
     mark.classList.toggle("line", from > -1);
     Object.assign(mark.style, {
       left: `${timeline.plot.offsetLeft + x._offset + shown}px`,

@@ -51,7 +51,7 @@ function pick() {
 }
 
 function label(slider, text) {
-  slider.parentElement.querySelector("output").textContent = text;
+  slider.parentElement.querySelector(".value").textContent = text;
   slider.setAttribute("aria-valuetext", text);
 }
 
