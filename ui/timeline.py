@@ -12,7 +12,7 @@ from ui.tabs.steps import TIMES, cut_note, steps_table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
 _HEIGHT = 180  # pixels, which `timeline.css` reserves
-_LEFT = 34  # pixels for the labels of the axes
+_LEFT = 44  # pixels for the labels of the axes
 _GAP = 0.14  # between the rows, as a share of the height: for the label of the lower one
 _LOWEST = 0.5  # of a row, as a share of the other's height
 
@@ -30,6 +30,7 @@ def _timeline(trace: Trace) -> Figure:
     highest = max(kept, default=0.0) or 1.0  # longer bars are cut off there
     tops = {name: min(max(end, _LOWEST * highest), highest) for name, end in ends.items()}
     longest = max((milliseconds(lane.total_s) for lane in trace.lanes.values()), default=0.0)
+    tick = _tick(0.8 * min(tops.values(), default=1.0))
     data: list[Json] = []
     labels: list[Json] = []
     layout = axes(
@@ -42,7 +43,7 @@ def _timeline(trace: Trace) -> Figure:
         margin={"l": _LEFT, "t": 18, "b": 42},
         legend={"y": -0.2, "yanchor": "top"},
         xaxis={"range": [0, longest or 1.0], "ticksuffix": " ms", "anchor": "free", "position": 0},
-        yaxis={"fixedrange": True, "tickvals": [_tick(0.8 * min(tops.values(), default=1.0))]},
+        yaxis={"fixedrange": True, "tickvals": [tick], "ticktext": [f"{tick:g} ms"]},
     )
     share = (1 - _GAP * (len(tops) - 1)) / sum(tops.values())  # of the height, per millisecond
     upper = 1.0
@@ -79,10 +80,6 @@ def _bars(name: str, lane: Lane, axis: str, top: float, legend: bool) -> list[Js
         "showlegend": legend,
         "x": [milliseconds(step.time_s - step.seconds / 2) for step in lane.steps],  # of the middle
         "width": widths,
-        "customdata": [
-            [step.index + 1, len(tokens), width]
-            for step, tokens, width in zip(lane.steps, lane.emitted, widths, strict=True)
-        ],
     }
     parts: list[Json] = [
         {
@@ -91,14 +88,18 @@ def _bars(name: str, lane: Lane, axis: str, top: float, legend: bool) -> list[Js
             "name": part,
             "legendgroup": part,
             "marker": bar_style(f"--{part}-time", pattern),
-            "hovertemplate": f"step %{{customdata[0]}}: {part} %{{y:.2f}} of "
-            f"%{{customdata[2]:.2f}} ms<br>tokens: %{{customdata[1]}}<extra>{name}</extra>",
+            "hovertemplate": f"{part} %{{y:.2f}} ms<extra>{name}</extra>",
         }
         for field, (part, pattern) in TIMES.items()
     ]
     (verify,) = (part for part in parts if part["name"] == "verify")
-    verify |= {
+    verify |= {  # the largest part, and so the one that has the words
         "text": [str(len(tokens)) for tokens in lane.emitted],
+        "customdata": [
+            [step.index + 1, width] for step, width in zip(lane.steps, widths, strict=True)
+        ],
+        "hovertemplate": "step %{customdata[0]}, %{customdata[1]:.2f} ms<br>tokens: %{text}<br>"
+        f"verify %{{y:.2f}} ms<extra>{name}</extra>",
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
