@@ -14,9 +14,11 @@ from pipeline.trace.metrics import (
     measured,
     outcome,
     outlier_limit,
+    prediction,
     progress,
     residual,
     seconds_by_part,
+    token_seconds_by_part,
     yields,
 )
 from pipeline.trace.reader import parse_trace
@@ -177,6 +179,31 @@ def test_a_block_draft_costs_the_same_for_every_length():
     assert model.draft == pytest.approx(0.3)
     for length in (1, 8):
         assert replace(model, length=length).cost == pytest.approx(1 + 0.3 + 0.1)
+
+
+def test_the_parts_of_a_predicted_token_add_up_and_a_block_costs_the_same_for_every_length():
+    trace = timed(
+        {
+            "autoregressive": lambda step: {"verify_s": 0.010, "other_s": 0.0},
+            "speculative": lambda step: {"draft_s": 0.003, "verify_s": 0.011, "other_s": 0.001},
+        },
+    )
+    request = {**trace.request, "drafter": "block"}
+    run = prediction(replace(trace, pair={**trace.pair, "block": True}, request=request))
+    for acceptance, length in ((0.0, 1), (0.6, 4), (1.0, 8)):
+        one = run.at(acceptance, length)
+        tokens = one.model.block_efficiency
+        assert one.seconds_by_part == pytest.approx(
+            {"draft": 0.003 / tokens, "verify": 0.011 / tokens, "other": 0.001 / tokens}
+        )
+        assert sum(one.shares.values()) == pytest.approx(1)
+        assert one.seconds_per_token == pytest.approx(0.010 / one.model.speedup)
+
+
+def test_the_seconds_of_a_token_by_part_add_up_to_its_own():
+    for lane in ran().lanes.values():
+        parts = token_seconds_by_part(lane)
+        assert sum(parts.values()) == pytest.approx(lane.seconds_per_token)
 
 
 def test_without_both_lanes_there_is_no_cost_model():

@@ -6,9 +6,10 @@ import io
 import pytest
 
 from pipeline.trace.metrics import cache_use
-from tests.served import MARKUP, PLAIN, opened, run, seek, wait_for_end
+from tests.served import MARKUP, PLAIN, next_frame, opened, run, seek, wait_for_end
 from ui.plots.table import Table
 from ui.tabs.how import how
+from ui.tabs.what_if import details
 
 PLOT = "document.querySelector('[data-plot=%s] .plot')"
 FORMULAS = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *PLAIN[:4]]
@@ -49,6 +50,7 @@ def test_every_tab_draws_its_plots_as_wide_as_it_is_with_their_tables(after):
         "Timings": ("lanes", "race"),
         "Steps": ("cost", "yield"),
         "Acceptance": ("positions", "predicted"),
+        "What if": ("speedups", "parts"),
         "Cache": ("caches",),
     }.items():
         show_tab(page, tab)
@@ -113,6 +115,115 @@ def test_the_blocks_follow_the_scrubber(after):
         assert said == f"{step.index + 1} of {len(steps)}"
         words = page.locator(".models section h3").first.inner_text()
         assert f"{step.target_kv_len} tokens" in words
+
+
+MARKS = """() => {
+    const { _fullLayout: drawn } = document.querySelector("[data-plot=timeline] .plot");
+    const plot = document.querySelector("[data-plot=timeline] .plot").getBoundingClientRect();
+    const marks = document.querySelectorAll("#timeline .after:not([hidden])");
+    return [...marks].map((mark) => {
+        const { left, right } = mark.getBoundingClientRect();
+        const border = mark.classList.contains("line") ? 1 : 0;
+        return [left + border - plot.left - drawn.xaxis._offset, right - left, drawn.xaxis._length];
+    }).map(([from, wide, length]) => [drawn.xaxis.p2l(from), wide, length]);
+}"""
+
+
+def test_the_timeline_marks_the_scrubber_s_moment_without_the_server(after):
+    page, trace = after
+    drawn(page, "timeline")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    whole = 1000 * max(lane.steps[-1].time_s for lane in trace.lanes.values())
+    for moment in (whole / 4, whole / 2, whole):
+        seek(page, moment)
+        next_frame(page)
+        marks = page.evaluate(MARKS)
+        assert len(marks) == 2
+        for at, wide, length in marks:
+            assert at == pytest.approx(moment, abs=whole / 200)
+            assert wide == pytest.approx(length * (1 - moment / whole), abs=4)
+    assert not asked
+
+
+def test_the_timeline_is_of_the_race_that_goes_on_and_marks_no_moment_of_it(running):
+    bars = f"{PLOT % 'timeline'}.data[2].x.length"
+    drawn(running, "timeline")
+    revision = f"{PLOT % 'timeline'}.layout.uirevision"
+    running.wait_for_function(f"() => {revision}.startsWith('2026-01-01')")
+    assert running.evaluate(MARKS) == []
+    before = running.evaluate(bars)
+    # By then it is longer than the recorded run, of which a moment was marked.
+    running.wait_for_function(f"before => {bars} > before + 2", arg=before)
+    assert running.evaluate(MARKS) == []
+
+
+def test_the_timeline_keeps_its_height_whatever_it_shows(page, dolly):
+    def height():
+        return page.locator("#timeline").bounding_box()["height"]
+
+    drawn(page, "timeline")
+    before = height()
+    dolly.pause = 0.05
+    run(page)
+    assert height() == before
+    page.get_by_test_id("stop").click()
+    wait_for_end(page, "cancelled")
+    assert height() == before
+
+
+def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
+    page, trace = after
+    show_tab(page, "What if")
+    drawn(page, "speedups")
+    drawn(page, "parts")
+    grid = details(trace)["grid"]
+    acceptance = page.get_by_role("slider", name="Share of drafts accepted, a")
+    length = page.locator(".what-if").get_by_role("slider", name="Draft length K")
+    run_dot = f"{PLOT % 'speedups'}.data[3]"
+    dot = page.evaluate(f"[{run_dot}.x[0], {run_dot}.y[0]]")
+    assert dot[1] == pytest.approx(trace.speedup, abs=1e-4)
+    for at, k in ((20, 8), (0, 1), (14, 4)):
+        acceptance.fill(str(at))
+        length.fill(str(k))
+        speedup = grid["speedup"][at][k - 1]
+        curve = [row[k - 1] for row in grid["speedup"]]
+        page.wait_for_function(
+            f"curve => {PLOT % 'speedups'}.data[0].y.join() === curve.join()", arg=curve
+        )
+        assert page.evaluate(f"{PLOT % 'speedups'}.data[2].y") == [speedup]
+        bar = page.evaluate(f"{PLOT % 'parts'}.data.map((part) => part.x.at(-1))")
+        assert bar == grid["milliseconds"][at][k - 1]
+        words = page.locator(".what-if .predicted").inner_text()
+        assert f"{speedup:.2f}× predicted" in words
+        assert f"verifying {grid['shares'][at][k - 1][1]} %" in words
+        assert page.evaluate(f"[{run_dot}.x[0], {run_dot}.y[0]]") == dot
+        assert acceptance.get_attribute("aria-valuetext") == f"{5 * at} %"
+    page.get_by_role("button", name="As in this run").click()
+    assert acceptance.input_value() == str(grid["run"]["acceptance"])
+    assert length.input_value() == str(grid["run"]["length"])
+
+
+def test_the_sliders_of_what_if_move_by_keyboard(after):
+    page, _ = after
+    show_tab(page, "What if")
+    drawn(page, "speedups")
+    length = page.locator(".what-if").get_by_role("slider", name="Draft length K")
+    length.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert length.get_attribute("aria-valuetext") == "2"
+    assert "break-even at K = 2" in page.locator(".what-if .predicted").inner_text()
+
+
+def test_where_nothing_can_be_predicted_what_if_says_why(browser, url):
+    with opened(browser, url + "?max_new_tokens=10") as page:
+        run(page)
+        wait_for_end(page)
+        show_tab(page, "What if")
+        page.locator(".what-if .reason", has_text="No prediction: ").wait_for()
+        assert not page.locator(".what-if input").first.is_visible()
+        assert not page.locator("[data-plot=speedups]").is_visible()
 
 
 def test_the_blocks_follow_a_race_that_goes_on(page, dolly):
@@ -208,9 +319,9 @@ def test_no_tab_scrolls_sideways(browser, url, dolly):
     with opened(browser, url, 360) as page:
         run(page)
         wait_for_end(page)
-        for tab in ("Timings", "Steps", "Acceptance", "Cache", "How it works"):
+        for tab in ("Timings", "Steps", "Acceptance", "What if", "Cache", "How it works"):
             show_tab(page, tab)
-            for summary in page.locator("#details summary").all():
+            for summary in page.locator("[data-plot] summary").all():
                 if summary.is_visible():
                     summary.click()
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, tab

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.request import Request
-from pipeline.trace.metrics import TESTED, cache_use, measured
+from pipeline.trace.metrics import TESTED, cache_use, measured, prediction
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
@@ -16,24 +16,28 @@ from ui.tabs.cache import picture, saved
 from ui.tabs.how import how, paper
 from ui.tabs.registry import RUN_TABS, TABS, run_values
 from ui.tabs.tab import RunTab
+from ui.tabs.what_if import details
+from ui.timeline import TIMELINE
 
 
 def figures(trace):
-    return {plot.name: plot.draw(trace) for tab in RUN_TABS.values() for plot in tab.plots}
+    tabs = (TIMELINE, *RUN_TABS.values())
+    return {plot.name: plot.draw(trace) for tab in tabs for plot in tab.plots}
 
 
 def bars(plot):
     return {bar["name"]: bar for bar in plot.data if bar["type"] == "bar"}
 
 
-def test_each_of_the_six_is_a_figure_that_plotly_knows_whatever_the_run_came_to():
+def test_each_plot_is_a_figure_that_plotly_knows_whatever_the_run_came_to():
     trace = ran(temperature=0.7)
     begun = FakeDolly(PLAIN).start(Request("any")).trace()
     for each in (trace, ran(), begun, *(alone(trace, name) for name in trace.lanes)):
         plots = figures(each)
         assert list(plots) == [
+            "timeline",
             *("lanes", "race", "cost", "yield", "positions", "predicted"),
-            "caches",
+            *("speedups", "parts", "caches"),
         ]
         for plot in plots.values():
             assert plot.checked.layout.uirevision == each.created
@@ -44,7 +48,7 @@ def test_each_of_the_six_is_a_figure_that_plotly_knows_whatever_the_run_came_to(
 def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
     """Else it would fail in the browser, where `plots.js` looks for its element."""
     trace, names = ran(), []
-    for tab in TABS:
+    for tab in (TIMELINE, *TABS):
         places = re.findall(r'data-plot="(\w+)"', tab.markup)
         assert places == [plot.name for plot in tab.plots]
         if isinstance(tab, RunTab):
@@ -61,7 +65,7 @@ def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
 
 def test_bars_differ_in_more_than_colour():
     plots = figures(ran(temperature=0.7))
-    for name in ("lanes", "cost", "yield", "caches"):
+    for name in ("timeline", "lanes", "cost", "yield", "parts", "caches"):
         shapes = [bar["marker"]["pattern"]["shape"] for bar in bars(plots[name]).values()]
         assert len(set(shapes)) == len(shapes) > 1
 
@@ -90,6 +94,42 @@ def test_a_mark_is_what_the_steps_tokens_cost_one_by_one():
     lane = trace.speculative
     made = [sum(token.step == step.index for token in lane.tokens) for step in lane.steps]
     assert marks["y"] == pytest.approx([10.0 * count for count in made])
+
+
+def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time():
+    trace = costing(0.002, 0.011)
+    plot = figures(trace)["timeline"]
+    for lane, axis in zip(trace.lanes.values(), ("y", "y2"), strict=True):
+        parts = [bar for bar in plot.data if bar["yaxis"] == axis and bar["name"] != "prefill"]
+        assert [bar["name"] for bar in parts] == ["draft", "verify", "other"]
+        times = [1000 * step.seconds for step in lane.steps]
+        heights = zip(*(bar["y"] for bar in parts), strict=True)
+        assert [sum(each) for each in heights] == pytest.approx(times, abs=0.01)
+        for bar in parts:
+            assert bar["width"] == pytest.approx(times, abs=0.01)
+            ends = [x + wide / 2 for x, wide in zip(bar["x"], bar["width"], strict=True)]
+            assert ends == pytest.approx([1000 * step.time_s for step in lane.steps], abs=0.01)
+        assert parts[1]["text"] == [str(len(tokens)) for tokens in lane.emitted]
+    assert set(parts[1]["text"]) > {"1"}
+
+
+def test_the_rows_of_the_timeline_have_one_scale_and_cut_off_what_is_far_out():
+    def row(axis):
+        low, high = axis["domain"]
+        return (high - low) / axis["range"][1]  # of the height, per millisecond
+
+    trace = costing(0.002, 0.011)
+    layout = figures(trace)["timeline"].layout
+    assert row(layout["yaxis"]) == pytest.approx(row(layout["yaxis2"]))
+    assert figures(trace)["timeline"].note == ""
+    slow = timed({"speculative": lambda step: {"verify_s": 0.5 if step.index == 3 else 0.006}})
+    plot = figures(slow)["timeline"]
+    assert plot.layout["yaxis2"]["range"][1] < 60
+    assert "longer steps: speculative 4 (50" in plot.note
+    for name in trace.lanes:
+        alone_layout = figures(alone(trace, name))["timeline"].layout
+        assert "yaxis2" not in alone_layout
+        assert alone_layout["yaxis"]["domain"] == [0.0, 1.0]
 
 
 def test_one_slow_run_does_not_flatten_the_others_and_is_marked():
@@ -138,6 +178,74 @@ def test_few_tested_drafts_say_nothing_of_where_drafting_pays():
     plot = figures(trace)["predicted"]
     assert not plot.data
     assert f"{TESTED} drafted tokens that were tested" in plot.note
+
+
+def test_what_if_shows_the_cost_model_at_every_acceptance_and_length():
+    trace = costing(0.002, 0.011)
+    grid, model = details(trace)["grid"], measured(trace)
+    assert details(trace)["reason"] == ""
+    for at, acceptance in enumerate(grid["acceptances"]):
+        for length in range(1, 9):
+            there = replace(model, acceptance=acceptance, length=length)
+            shown = grid["speedup"][at][length - 1]
+            assert shown == pytest.approx(there.speedup, abs=1e-4)
+            whole = 1000 * trace.autoregressive.seconds_per_token / there.speedup
+            assert sum(grid["milliseconds"][at][length - 1]) == pytest.approx(whole, abs=0.01)
+            assert sum(grid["shares"][at][length - 1]) == pytest.approx(100, abs=1)
+            assert grid["break_even"][length - 1] == pytest.approx(there.break_even, abs=1e-4)
+        assert grid["best"][at] == there.best_length(range(9))
+    run = grid["run"]
+    assert abs(grid["acceptances"][run["acceptance"]] - model.acceptance) <= 0.025
+    assert run["length"] == model.length
+
+
+def test_the_dot_is_the_run_as_it_was_measured():
+    trace = costing(0.002, 0.011)
+    (dot,) = [line for line in figures(trace)["speedups"].data if line["meta"] == "run"]
+    assert dot["x"] == [pytest.approx(trace.speculative.acceptance_rate, abs=1e-4)]
+    assert dot["y"] == [pytest.approx(trace.speedup, abs=1e-4)]
+    assert "measured" in dot["name"]
+
+
+def test_the_bars_of_what_if_are_the_seconds_per_token_of_both_lanes():
+    trace = costing(0.002, 0.011)
+    parts = bars(figures(trace)["parts"]).values()
+    sums = [sum(each) for each in zip(*(bar["x"] for bar in parts), strict=True)]
+    each = [1000 * lane.seconds_per_token for lane in trace.lanes.values()]
+    assert sums[:2] == pytest.approx(each, abs=0.01)
+
+
+def test_without_known_costs_what_if_gives_the_reason_and_no_number():
+    trace = costing(0.002, 0.011)
+    fast = trace.speculative
+    going = replace(fast, finish=None)
+    steps = tuple(replace(step, drafted=(), accepted=0) for step in fast.steps)
+    idle = replace(fast, steps=steps)
+    for each, reason in (
+        (alone(trace, "speculative"), "one method alone"),
+        (costing(0.002, 0.011, max_new_tokens=10), f"it needs {TESTED}"),
+        (replace(trace, lanes={**trace.lanes, "speculative": idle}), "nothing was drafted"),
+        (replace(trace, lanes={**trace.lanes, "speculative": going}), "the race goes on"),
+    ):
+        shown = details(each)
+        assert reason in shown["reason"]
+        assert shown["grid"] is None
+        assert prediction(each) is None
+        assert not figures(each)["speedups"].data
+        assert not figures(each)["parts"].data
+
+
+def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
+    trace = costing(0.002, 0.011)
+    assert "auto" not in figures(trace)["speedups"].note
+    auto = replace(trace, request={**trace.request, "draft_length": "auto"})
+    assert "Its K was auto" in figures(auto)["speedups"].note
+    fast = trace.speculative
+    first = replace(fast.steps[0], drafted=(), accepted=0)
+    idle = replace(fast, steps=(first, *fast.steps[1:]))
+    idle_trace = replace(trace, lanes={**trace.lanes, "speculative": idle})
+    words = f"Nothing was drafted in {fast.undrafted + 1} of its {len(fast.steps)} steps"
+    assert words in figures(idle_trace)["speedups"].note
 
 
 def costing(draft_s, verify_s, **settings):
@@ -241,6 +349,6 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
 
 def test_a_drawing_while_it_runs_has_no_tables():
     trace = ran()
-    for tab in RUN_TABS.values():
+    for tab in (TIMELINE, *RUN_TABS.values()):
         plots = json.loads(tab.value(trace, tables=False))["plots"]
         assert all("table" not in plot for plot in plots.values())

@@ -28,6 +28,7 @@ from ui.session import Session
 from ui.tabs.registry import EXPERIMENTS, TABS
 from ui.tabs.tab import ExperimentTab
 from ui.theme import THEME
+from ui.timeline import TIMELINE
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -129,6 +130,7 @@ class Page:
         first = replayed(recorded(), "Recorded")
         component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
+        TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
         self._measure: dict[str, gr.Button] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
@@ -288,6 +290,8 @@ class Page:
     def _show(self, session: Session, changes: Changes) -> Outputs:
         """The values of both outputs after the changes."""
         values = dict(changes.tabs)
+        if changes.timeline is not None:
+            values[TIMELINE.name] = changes.timeline
         if changes.verdict is not None:
             values["verdict"] = fields(**changes.verdict)
         if changes.status is not None:

@@ -19,6 +19,7 @@ function reset() {
   bar.disabled = true;
   scrubber.value = 0;
   moment.textContent = "";
+  tell({ time: null });
 }
 
 // The run has ended. A recorded run is played, slowly enough to follow, and so is a race too fast to follow.
@@ -54,7 +55,11 @@ function seek(time) {
   const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.line.made ?? 0).join(" and ");
   moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${counts} tokens`;
   if (!replay.timer) scrubber.setAttribute("aria-valuetext", moment.textContent);
-  const detail = Object.fromEntries(run.lanes.map(({ pane, shown }) => [pane.dataset.lane, shown]));
+  tell({ time: replay.time, ...Object.fromEntries(run.lanes.map(({ pane, shown }) => [pane.dataset.lane, shown])) });
+}
+
+// Other parts of the page follow: `time` is in milliseconds, and the others are steps shown, by lane.
+function tell(detail) {
   element.dispatchEvent(new CustomEvent("moment", { bubbles: true, detail }));
 }
 

@@ -73,6 +73,7 @@ async function draw(frame) {
   layout.dragmode = coarse ? false : "zoom";
   frame.width = frame.plot.offsetWidth;
   await Plotly.react(frame.plot, data, { ...layout, width: frame.width }, { displayModeBar: false });
+  frame.plot.dispatchEvent(new Event("drawn", { bubbles: true }));
   const ends = performance.now();
   frame.rests = ends + (ends - begins) / SHARE;
 }

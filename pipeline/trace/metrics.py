@@ -9,7 +9,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -205,6 +205,83 @@ def measured(trace: Trace) -> CostModel | None:
         draft, block = statistics.median(r.draft_s / len(r.drafted) for r in rounds) / step_s, 0.0
     length = statistics.median_high(len(r.drafted) for r in rounds)
     return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify), block=block), length)
+
+
+def not_predicted(trace: Trace) -> str:
+    """Why there is no `prediction` for a trace; "" if there is one."""
+    slow, fast = trace.autoregressive, trace.speculative
+    if not (slow and fast):
+        return "one method alone, with nothing to compare"
+    if any(lane.finish is None for lane in trace.lanes.values()):
+        return "the race goes on"
+    if not fast.drafted:
+        return "nothing was drafted, so there is no cost of a draft"
+    if fast.tested < TESTED:
+        return f"{fast.tested} drafted tokens were tested, and it needs {TESTED}"
+    if trace.speedup is None or measured(trace) is None:
+        return f"one method emitted fewer than {COMPARABLE} tokens"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Speculation on the measured costs of a run, at any acceptance and draft length.
+
+    Attributes:
+        model: of the run, or `at` another acceptance and length.
+        token_s: seconds of an autoregressive token in this run.
+        other: share of a round after drafting that is not the target's forward pass.
+    """
+
+    model: CostModel
+    token_s: float
+    other: float
+
+    def at(self, acceptance: float, length: int) -> Prediction:
+        return replace(self, model=replace(self.model, acceptance=acceptance, length=length))
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.token_s / self.model.speedup
+
+    @property
+    def seconds_by_part(self) -> dict[str, float]:
+        """The seconds of a token by part: draft, verify, other."""
+        verify = self.model.costs.of_pass(self.model.length + 1)
+        costs = {
+            "draft": self.model.cost - verify,
+            "verify": (1 - self.other) * verify,
+            "other": self.other * verify,
+        }
+        step_s = self.token_s / self.model.block_efficiency
+        return {part: cost * step_s for part, cost in costs.items()}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the time by part: draft, verify, other."""
+        return {part: each / self.seconds_per_token for part, each in self.seconds_by_part.items()}
+
+
+def prediction(trace: Trace) -> Prediction | None:
+    """The prediction at the run's own acceptance and draft length; None where there is a reason
+    why `not_predicted`.
+    """
+    model, slow, fast = measured(trace), trace.autoregressive, trace.speculative
+    if not_predicted(trace) or not (model and slow and fast and slow.seconds_per_token):
+        return None
+    rounds = [step for step in fast.steps if step.drafted]
+    after_s = math.fsum(step.verify_s + step.other_s for step in rounds)
+    other = math.fsum(step.other_s for step in rounds) / after_s if after_s else 0.0
+    return Prediction(model, slow.seconds_per_token, other)
+
+
+def token_seconds_by_part(lane: Lane) -> dict[str, float]:
+    """The lane's seconds per token by part: draft, verify, other. They add up to
+    `Lane.seconds_per_token`; prefill is apart.
+    """
+    parts = {part: seconds for part, seconds in seconds_by_part(lane).items() if part != "prefill"}
+    whole, each = math.fsum(parts.values()), lane.seconds_per_token or 0.0
+    return {part: seconds / whole * each if whole else 0.0 for part, seconds in parts.items()}
 
 
 # --- caches ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ui.run.recorded import badge
 from ui.run.transcript import Transcript
 from ui.run.view_state import Changes
 from ui.tabs.registry import RUN_TABS, run_values
+from ui.timeline import TIMELINE
 from ui.verdict import summary, verdict
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 
 _FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a second
 _WAITING = "Waiting for another run to end"
-_SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict and the plots
+_SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict, the timeline and the plots
 
 
 def replayed(trace: Trace, label: str) -> Changes:
@@ -35,8 +36,8 @@ def replayed(trace: Trace, label: str) -> Changes:
 
 
 class RaceDisplay:
-    """The view of a race: tokens with every update; less often the verdict and the plots of the
-    selected tab.
+    """The view of a race: tokens with every update; less often the verdict, the timeline and
+    the plots of the selected tab.
 
     Args:
         earlier: the speedups of the same race, run before.
@@ -67,6 +68,7 @@ class RaceDisplay:
             lines=self._transcript.tail,
             verdict=verdict(trace),
             tabs=self._draw(tab, trace),
+            timeline=TIMELINE.value(trace, tables=False),
             status=self._status("running", _WAITING if self._waiting else "Racing · 0 %"),
             notice="",
         )
@@ -83,6 +85,7 @@ class RaceDisplay:
             lines=self._transcript.tail,
             verdict=verdict(trace) if slow else None,
             tabs=self._draw(tab, trace) if slow or tab != self._tab else {},
+            timeline=TIMELINE.value(trace, tables=False) if slow else None,
             status=self._progress(trace),
         )
 
@@ -116,4 +119,6 @@ class RaceDisplay:
 
 def _whole(trace: Trace, transcript: Transcript) -> Changes:
     """The whole view of a run that has ended."""
-    return Changes(transcript.text, verdict(trace), run_values(trace))
+    return Changes(
+        transcript.text, verdict(trace), run_values(trace), timeline=TIMELINE.value(trace)
+    )

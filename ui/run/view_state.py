@@ -18,11 +18,13 @@ class Changes:
         lines: of a `Transcript`, for the panes.
         verdict: the fields of the verdict.
         tabs: values, by the names of the tabs.
+        timeline: its value.
     """
 
     lines: str | None = None
     verdict: dict[str, str] | None = None
     tabs: dict[str, str] = field(default_factory=dict)
+    timeline: str | None = None
     status: Status | None = None
     notice: str | None = None
 

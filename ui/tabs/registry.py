@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pipeline.trace.record import Trace
-from ui.tabs import acceptance, cache, draft_lengths, how, steps, timings, trace_api
+from ui.tabs import acceptance, cache, draft_lengths, how, steps, timings, trace_api, what_if
 from ui.tabs.tab import ExperimentTab, RunTab, Tab
 
 TABS: tuple[Tab, ...] = (
     timings.TAB,
     steps.TAB,
     acceptance.TAB,
+    what_if.TAB,
     cache.TAB,
     how.TAB,
     draft_lengths.TAB,

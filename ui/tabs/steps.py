@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.metrics import LOST, break_even_s, outlier_limit, yields
 from pipeline.trace.record import Trace
@@ -19,7 +22,7 @@ from ui.plots.table import Table
 from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
-_TIMES = {f"{part}_s": (part, pattern) for part, pattern in PARTS if part != "prefill"}
+TIMES = {f"{part}_s": (part, pattern) for part, pattern in PARTS if part != "prefill"}
 _YIELD = (  # tokens: name, colour, pattern, edge; the first five are emitted, the others `LOST`
     ("accepted", "--accepted", "", "--accepted-edge"),
     ("remembered", "--remembered", "\\", "--remembered-edge"),
@@ -46,7 +49,7 @@ def _cost(trace: Trace) -> Figure:
             "marker": bar_style(f"--{part}-time", pattern),
             "hovertemplate": f"step %{{x}}<br>{part} %{{y:.2f}} ms<extra>{name}</extra>",
         }
-        for field, (part, pattern) in _TIMES.items()
+        for field, (part, pattern) in TIMES.items()
     ]
     layout = axes(trace.created, "step", "milliseconds", xaxis=step_axis(lane))
     notes = []
@@ -62,7 +65,7 @@ def _cost(trace: Trace) -> Figure:
         if cut:
             layout["yaxis"]["range"] = [0, limit]
             data.append(_arrows(cut, limit, len(numbers)))
-            notes.append(_cut_note(cut, limit))
+            notes.append(cut_note(cut, limit))
     return Figure(data, layout, lambda: steps_table(trace), " ".join(notes))
 
 
@@ -114,7 +117,8 @@ def _arrows(cut: dict[int, float], limit: float, steps: int) -> Json:
     }
 
 
-def _cut_note(cut: dict[int, float], limit: float) -> str:
+def cut_note(cut: Mapping[Any, float], limit: float) -> str:
+    """Names the steps that take longer than the limit of the axis; both in milliseconds."""
     named = [f"{step} ({cost:.0f} ms)" for step, cost in list(cut.items())[:_MAX_NAMED]]
     if more := len(cut) - len(named):
         named.append(f"{more} more")
@@ -186,7 +190,7 @@ def steps_table(trace: Trace) -> Table:
                 [
                     name,
                     str(step.index + 1),
-                    *(f"{milliseconds(getattr(step, field)):.2f}" for field in _TIMES),
+                    *(f"{milliseconds(getattr(step, field)):.2f}" for field in TIMES),
                     f"{milliseconds(step.seconds):.2f}",
                     even,
                     *map(str, (len(step.drafted), step.tested, step.accepted, len(tokens))),
@@ -203,9 +207,9 @@ TAB = RunTab(  # of the speculative lane, where there is one
     plots=(
         Plot(
             name="cost",
-            heading="Time of each step",
-            sentence="A step is one forward pass of the target, with the drafting before it. The "
-            "mark is the time that its tokens take autoregressively: a bar below it is a gain.",
+            heading="Which steps pay",
+            sentence="The time of each step, by part. The mark is the time that its tokens take "
+            "autoregressively: a bar below it is a gain.",
             draw=_cost,
         ),
         Plot(

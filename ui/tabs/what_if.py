@@ -1,0 +1,233 @@
+"""The speedup at another acceptance and draft length, on the costs measured in the run.
+
+All predictions are made here, once a run; the page's script picks from them as a slider moves.
+"""
+
+from __future__ import annotations
+
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
+from pipeline.request import DRAFT_LENGTHS
+from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_seconds_by_part
+from pipeline.trace.record import Trace
+from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
+from ui.plots.plot import Plot
+from ui.plots.table import Table
+from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.timings import PARTS
+
+_ACCEPTANCES = [step / 20 for step in range(21)]
+_LENGTHS = [length for length in DRAFT_LENGTHS if length]
+_BARS = {  # of milliseconds per token
+    AUTOREGRESSIVE: "autoregressive,<br>measured",
+    SPECULATIVE: "speculative,<br>measured",
+    "what if": "what if,<br>predicted",
+}
+_DECODING = [part for part in PARTS if part[0] != "prefill"]
+
+
+def details(trace: Trace) -> Json:
+    """The predictions by acceptance and by draft length; or else the reason why there are none."""
+    run = prediction(trace)
+    if run is None:
+        return {"reason": f"No prediction: {not_predicted(trace)}.", "grid": None}
+    each = [[run.at(a, k) for k in _LENGTHS] for a in _ACCEPTANCES]
+    grid = {
+        "acceptances": _ACCEPTANCES,
+        "speedup": [[round(one.model.speedup, 4) for one in row] for row in each],
+        "milliseconds": [[_milliseconds(one) for one in row] for row in each],
+        "shares": [[_percent(one) for one in row] for row in each],
+        "break_even": [_rounded(one.model.break_even) for one in each[0]],
+        "best": [row[0].model.best_length(DRAFT_LENGTHS) for row in each],
+        "run": {"acceptance": _nearest(run), "length": run.model.length},
+    }
+    return {"reason": "", "grid": grid}
+
+
+def _milliseconds(one: Prediction) -> list[float]:
+    return [milliseconds(one.seconds_by_part[part]) for part, _ in _DECODING]
+
+
+def _percent(one: Prediction) -> list[int]:
+    return [round(100 * one.shares[part]) for part, _ in _DECODING]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _nearest(run: Prediction) -> int:
+    """The index of the acceptance that is nearest to the run's."""
+    places = range(len(_ACCEPTANCES))
+    return min(places, key=lambda at: abs(_ACCEPTANCES[at] - run.model.acceptance))
+
+
+def _speedups(trace: Trace) -> Figure:
+    """The predicted speedup over the acceptance, at the run's draft length; and the run. The script
+    finds by their `meta` what a slider moves.
+    """
+    layout = axes(
+        trace.created,
+        "share of drafts accepted, a",
+        "speedup",
+        xaxis={"range": [-0.02, 1.02], "tickformat": ".0%"},
+    )
+    run, speedup = prediction(trace), trace.speedup
+    if run is None or speedup is None:
+        return Figure([], layout, lambda: _speedups_table(None))
+    curve = [run.at(a, run.model.length).model for a in _ACCEPTANCES]
+    even, here = run.model.break_even, curve[_nearest(run)]
+    data: list[Json] = [
+        {
+            "meta": "curve",
+            "x": _ACCEPTANCES,
+            "y": [round(each.speedup, 4) for each in curve],
+            "name": "predicted",
+            "mode": "lines",
+            "line": {"color": "var(--brand)", "width": 2, "dash": "dot"},
+            "hovertemplate": "a = %{x:.0%}<br>predicted %{y:.2f}×<extra></extra>",
+        },
+        {
+            "meta": "even",
+            "x": [] if even is None else [round(even, 4)],
+            "y": [] if even is None else [1.0],
+            "name": "break-even, predicted",
+            "mode": "markers",
+            "marker": _marker("x-thin-open", 10, "--ink"),
+            "hovertemplate": "break-even at a = %{x:.0%}<extra></extra>",
+        },
+        {
+            "meta": "here",
+            "x": [here.acceptance],
+            "y": [round(here.speedup, 4)],
+            "name": "as set above, predicted",
+            "mode": "markers",
+            "marker": _marker("circle-open", 13, "--brand"),
+            "hovertemplate": "a = %{x:.0%}<br>predicted %{y:.2f}×<extra></extra>",
+        },
+        {
+            "meta": "run",
+            "x": [round(run.model.acceptance, 4)],
+            "y": [round(speedup, 4)],
+            "name": f"this run, measured: {speedup:.2f}×",
+            "mode": "markers",
+            "marker": {"symbol": "diamond", "size": 12, "color": "var(--ink)"},
+            "hovertemplate": f"a = %{{x:.0%}}, K = {run.model.length}<br>measured %{{y:.2f}}×"
+            "<extra></extra>",
+        },
+    ]
+    line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
+    across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
+    layout["shapes"] = [across | {"line": line}]
+    data = [{"type": "scatter", **each} for each in data]
+    return Figure(data, layout, lambda: _speedups_table(run), _note(trace, run))
+
+
+def _marker(symbol: str, size: int, colour: str) -> Json:
+    line = {"width": 2.5, "color": f"var({colour})"}
+    return {"symbol": symbol, "size": size, "color": f"var({colour})", "line": line}
+
+
+def _speedups_table(run: Prediction | None) -> Table:
+    columns = ("Acceptance", *(f"Predicted, K = {k}" for k in _LENGTHS))
+    rows = [
+        [f"{a:.2f}", *(f"{run.at(a, k).model.speedup:.3f}" for k in _LENGTHS)]
+        for a in _ACCEPTANCES
+        if run
+    ]
+    return Table(columns, rows)
+
+
+def _note(trace: Trace, run: Prediction) -> str:
+    model, fast = run.model, trace.speculative
+    drafted = "all tokens at once" if model.costs.block else "a token"
+    words = (
+        f"Measured in this run: a = {model.acceptance:.2f}; time to draft {drafted}, "
+        f"c = {model.draft:.2f} target steps; extra time to verify, v = {model.verify:.2f} target "
+        f"steps, assumed for every K. Predicted at its own a and K = {model.length}: "
+        f"{model.speedup:.2f}×."
+    )
+    if trace.request.get("draft_length") == "auto":
+        words += " Its K was auto; this is the median."
+    if fast and fast.undrafted:
+        words += f" Nothing was drafted in {fast.undrafted} of its {len(fast.steps)} steps; a "
+        words += "prediction drafts in every step."
+    return words
+
+
+def _parts(trace: Trace) -> Figure:
+    """Milliseconds per token by part: of both methods, and as predicted, which a slider moves."""
+    layout = axes(
+        trace.created,
+        "milliseconds per token",
+        "",
+        height=220,
+        bargap=0.35,
+        xaxis={"showgrid": True, "gridcolor": "var(--line)"},
+        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
+    )
+    run = prediction(trace)
+    if run is None:
+        return Figure([], layout, lambda: _parts_table(trace, None))
+    bars = [token_seconds_by_part(lane) for lane in trace.lanes.values()]
+    bars.append(run.at(_ACCEPTANCES[_nearest(run)], run.model.length).seconds_by_part)
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "x": [milliseconds(parts[part]) for parts in bars],
+            "y": [*_BARS.values()],
+            "name": part,
+            "orientation": "h",
+            "marker": bar_style(f"--{part}-time", pattern),
+            "hovertemplate": f"{part} %{{x:.2f}} ms per token<extra>%{{y}}</extra>",
+        }
+        for part, pattern in _DECODING
+    ]
+    even = milliseconds(run.token_s)
+    line = {"color": "var(--ink)", "width": 1, "dash": "dash"}
+    upright = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": even, "x1": even}
+    layout["shapes"] = [upright | {"line": line}]
+    return Figure(data, layout, lambda: _parts_table(trace, run))
+
+
+def _parts_table(trace: Trace, run: Prediction | None) -> Table:
+    columns = ("Time", "Acceptance", "K", *(f"{part.capitalize()} ms" for part, _ in _DECODING))
+    measured = [
+        [f"{name}, measured", "", "", *_cells(token_seconds_by_part(lane))]
+        for name, lane in trace.lanes.items()
+    ]
+    predicted = [
+        ["predicted", f"{a:.2f}", str(k), *_cells(run.at(a, k).seconds_by_part)]
+        for a in _ACCEPTANCES
+        for k in _LENGTHS
+        if run
+    ]
+    return Table(columns, measured + predicted)
+
+
+def _cells(parts: dict[str, float]) -> list[str]:
+    return [f"{milliseconds(parts[part]):.3f}" for part, _ in _DECODING]
+
+
+TAB = RunTab(
+    name="whatif",
+    title="What if",
+    plots=(
+        Plot(
+            name="speedups",
+            heading="Predicted speedup by acceptance",
+            sentence="Over autoregressive decoding, at the draft length set above, with the costs "
+            "of this run. The curve crosses the dashed line where drafting begins to pay.",
+            draw=_speedups,
+        ),
+        Plot(
+            name="parts",
+            heading="Time of a token",
+            sentence="Decoding only. A bar that ends left of the dashed line is faster than "
+            "autoregression.",
+            draw=_parts,
+        ),
+    ),
+    template="whatif/whatif.html",
+    scripts=(*PLOT_SCRIPTS, "whatif/whatif"),
+    details=details,
+)
