@@ -20,6 +20,7 @@ from typing import Any
 
 import openvino as ov
 
+from benchmarks.methods import methods
 from benchmarks.prompts import KINDS
 from benchmarks.report import Spread, save, table
 from pipeline.decoding.events import Prefill
@@ -31,21 +32,8 @@ from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.runtime.ir import read_model
 
-LANES: dict[str, tuple[Mode, Mapping[str, Any]]] = {
-    "autoregressive": ("autoregressive", {}),
-    "speculative, K = 4": ("speculative", {"draft_length": 4}),
-    "speculative, K = auto": ("speculative", {"draft_length": "auto"}),
-}
 POWERCAP = Path("/sys/class/powercap")
 _UNPACKING = {"Convert", "Subtract", "Multiply", "Reshape"}  # between stored weights and their use
-
-
-@dataclass(frozen=True, slots=True)
-class PassBytes:
-    """Bytes of weights that a forward pass reads."""
-
-    target: int
-    draft: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +42,23 @@ class Usage:
 
     Attributes:
         tokens: emitted.
-        target_passes, draft_passes: forward passes of the models.
+        passes: forward passes, by model.
         joules: None where they cannot be measured.
     """
 
     tokens: int
     seconds: float
     cpu_seconds: float
-    target_passes: int
-    draft_passes: int
+    passes: Mapping[str, int]
     joules: float | None
 
-    def per_token(self, sizes: PassBytes) -> dict[str, float | None]:
-        """Milliseconds, CPU milliseconds, megabytes of weights read, and joules."""
-        read = self.target_passes * sizes.target + self.draft_passes * sizes.draft
+    def per_token(self, sizes: Mapping[str, int]) -> dict[str, float | None]:
+        """Milliseconds, CPU milliseconds, megabytes of weights read, and joules.
+
+        Args:
+            sizes: bytes of weights that a pass reads, by model.
+        """
+        read = sum(count * sizes[model] for model, count in self.passes.items())
         return {
             "ms": 1e3 * self.seconds / self.tokens,
             "cpu_ms": 1e3 * self.cpu_seconds / self.tokens,
@@ -132,13 +123,25 @@ def _users(node: ov.Node) -> set[str]:
     return found
 
 
-def measure(dolly: Dolly, request: Request, mode: Mode, meter: EnergyMeter) -> Usage:
-    """Answers `request` with one lane, from the end of its prompt on."""
-    models = dolly.models_for(request)
+def measure(
+    dolly: Dolly,
+    prompt: tuple[str, str],
+    max_new_tokens: int,
+    settings: Mapping[str, Any] | None,
+) -> Usage:
+    """Answers an instruction and its context with one lane, from the end of its prompt on.
 
-    def passes() -> tuple[int, int]:
-        return models.target.forward_passes, models.draft.forward_passes
+    Args:
+        settings: further fields of the request; None is autoregressive.
+    """
+    request = Request(*prompt, max_new_tokens, **(settings or {}))
+    models, meter = dolly.models_for(request), EnergyMeter()
+    loaded = {"target": models.target, "draft": models.draft, "block": models.block}
 
+    def passes() -> dict[str, int]:
+        return {name: model.forward_passes for name, model in loaded.items() if model}
+
+    mode: Mode = "autoregressive" if settings is None else "speculative"
     run = dolly.start(request, mode)
     for update in run:
         if isinstance(update.event, Prefill):
@@ -146,27 +149,21 @@ def measure(dolly: Dolly, request: Request, mode: Mode, meter: EnergyMeter) -> U
             start, cpu_start = perf_counter(), process_time()
     seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
     joules = meter.joules_since(energy)
-    target, draft = (now - then for now, then in zip(passes(), before, strict=True))
+    made = {name: count - before[name] for name, count in passes().items()}
     tokens = len(run.trace().lanes[mode].tokens)
-    return Usage(tokens, seconds, cpu_seconds, target, draft, joules)
+    return Usage(tokens, seconds, cpu_seconds, made, joules)
 
 
 def measure_lanes(dolly: Dolly, max_new_tokens: int, repeats: int) -> dict[str, list[Usage]]:
-    """The usage of every answer to `KINDS`, by lane; lanes alternate."""
+    """The usage of every answer to `KINDS`, by method, in an order that turns."""
     asked = [prompt for prompts in KINDS.values() for prompt in prompts]
-    meter, usages = EnergyMeter(), {name: list[Usage]() for name in LANES}
-
-    def answer(name: str, prompt: tuple[str, str]) -> Usage:
-        mode, settings = LANES[name]
-        request = Request(*prompt, max_new_tokens=max_new_tokens, **settings)
-        return measure(dolly, request, mode, meter)
-
-    for name in LANES:  # warms up the caches and measures the costs for `auto`
-        answer(name, asked[0])
+    ways = methods(dolly.pair)
+    usages = {name: list[Usage]() for name in ways}
+    for settings in ways.values():  # warms up the caches and measures the costs for `auto`
+        measure(dolly, asked[0], max_new_tokens, settings)
     for turn, prompt in enumerate(asked * repeats):
-        names = [*LANES][turn % len(LANES) :] + [*LANES][: turn % len(LANES)]
-        for name in names:
-            usages[name].append(answer(name, prompt))
+        for name in [*ways][turn % len(ways) :] + [*ways][: turn % len(ways)]:
+            usages[name].append(measure(dolly, prompt, max_new_tokens, ways[name]))
     return usages
 
 
@@ -184,12 +181,15 @@ def main() -> int:
     options = parser.parse_args()
     try:
         dolly = Dolly(options.pair)
-        folders = [Store().folder(model) for model in (dolly.pair.target, dolly.pair.draft)]
+        folders = {"target": Store().folder(dolly.pair.target)}
+        folders["draft"] = Store().folder(dolly.pair.draft)
+        if dolly.pair.block:
+            folders["block"] = dolly.pair.block
         usages = measure_lanes(dolly, options.max_new_tokens, options.repeats)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    sizes = PassBytes(*(bytes_per_pass(read_model(folder)) for folder in folders))
+    sizes = {name: bytes_per_pass(read_model(folder)) for name, folder in folders.items()}
     rows: dict[str, dict[str, Spread | None]] = {}
     for name, answers in usages.items():
         costs = [usage.per_token(sizes) for usage in answers]
@@ -198,13 +198,13 @@ def main() -> int:
         ("per token", "ms", "CPU ms", "MB of weights", "J"),
         [[name, *(s or "not measurable here" for s in row.values())] for name, row in rows.items()],
     )
-    print(f"A pass of the target reads {sizes.target / 1e6:.1f} MB, one of the draft", end=" ")
-    print(f"{sizes.draft / 1e6:.1f} MB.")
+    each = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
+    print(f"A pass reads: {each}.")
     save(
         "cost",
         pair=dolly.about,
         max_new_tokens=options.max_new_tokens,
-        pass_bytes=asdict(sizes),
+        pass_bytes=sizes,
         per_token={
             name: {unit: s and asdict(s) for unit, s in row.items()} for name, row in rows.items()
         },

@@ -1,9 +1,11 @@
-"""Reproduces the paper's table with other models: seconds for N new tokens with both decoders.
+"""Reproduces the paper's table with another pair: seconds for N new tokens with both decoders.
 
-    python -m benchmarks.paper [--target DIR --draft DIR] [--repeats 5]
+    python -m benchmarks.paper [--pair dolly-smol] [--count 12] [--repeats 3]
 
 The paper (arXiv 2311.04951) ran Dolly v2 12B with 3B as its draft on a server. Seconds of different
-machines and models cannot be compared; speedups can.
+machines and models cannot be compared; speedups can. Dolly's records that were held out from the
+training and records that were in it are measured apart, and so are answers that end at their end
+key and answers that are made to go on to N tokens.
 """
 
 from __future__ import annotations
@@ -11,85 +13,113 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
-from benchmarks.prompts import KINDS
+from benchmarks.methods import methods
+from benchmarks.prompts import evenly
 from benchmarks.report import save, table
-from pipeline.decoding.drafters import DEFAULT_DRAFTER
+from pipeline.decoding.events import AUTOREGRESSIVE, Event, Step
+from pipeline.dolly import Dolly
 from pipeline.errors import UserError
-from pipeline.models.pairs import EMBEDDED
-from pipeline.text.prompt import format_prompt
-from pipeline.text.tokenizer import Tokenizer
+from pipeline.models.pairs import DEFAULT_PAIR
+from pipeline.request import Request
+from training.corpus import DATA, Record, held_out, training_records
 
 PAPER = {40: (19.87, 13.61), 100: (44.25, 26.97)}  # N: autoregressive, speculative seconds
 
 
-def seconds(answer: Answer, prompt: list[int], count: int) -> float:
-    """Wall-clock seconds of one answer, prefill included."""
+def seconds(
+    dolly: Dolly, record: Record, count: int, ends: bool, settings: Mapping[str, Any] | None
+) -> tuple[float, int]:
+    """Wall-clock seconds of one answer, prefill included, and its tokens.
+
+    Args:
+        ends: whether the end key ends it.
+    """
+    request = Request(record.instruction, record.context, max_new_tokens=count, **(settings or {}))
+    prompt = dolly.tokenizer.ask(request.instruction, request.context)
+    lanes = dolly.lanes(request)
+    if not ends:
+        lanes = replace(lanes, end_ids=frozenset())
+    asked = prompt, request.sampling, count
+    events: Iterator[Event] = (
+        lanes.autoregressive(*asked)
+        if settings is None
+        else lanes.speculative(*asked, request.drafter, request.draft_length)
+    )
     start = perf_counter()
-    answer(prompt, count, lambda made: None)
-    return perf_counter() - start
+    tokens = sum(len(event.tokens) for event in events if isinstance(event, Step))
+    return perf_counter() - start, tokens
+
+
+def measure(
+    dolly: Dolly, records: list[Record], count: int, ends: bool, repeats: int
+) -> dict[str, Any]:
+    """Mean seconds of an answer by method, in an order that turns, and the ratios of the means."""
+    ways = methods(dolly.pair)
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    tokens: list[int] = []
+    for turn, record in enumerate(records * repeats):
+        names = [*ways][turn % len(ways) :] + [*ways][: turn % len(ways)]
+        for name in names:
+            spent, made = seconds(dolly, record, count, ends, ways[name])
+            taken[name].append(spent)
+        tokens.append(made)
+    means = {name: statistics.mean(times) for name, times in taken.items()}
+    ratios = {name: means[AUTOREGRESSIVE] / mean for name, mean in means.items()}
+    return {"seconds": means, "speedup": ratios, "tokens": statistics.mean(tokens)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target", type=Path, default=EMBEDDED / "target")
-    parser.add_argument("--draft", type=Path, default=EMBEDDED / "draft")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--pair", default=DEFAULT_PAIR)
+    parser.add_argument("--count", type=int, default=12, help="records of each kind")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=DATA)
     options = parser.parse_args()
-    embedded = options.target == EMBEDDED / "target"
-    models = Models(options.target, options.draft, EMBEDDED / "block" if embedded else None)
     try:
-        tokenizer = Tokenizer(models.target)
-        answers = [
-            ours(models),
-            ours(models, DEFAULT_DRAFTER),
-            ours(models, DEFAULT_DRAFTER, "auto"),
-        ]
+        sources = {
+            "held out": evenly(held_out(options.data), options.count),
+            "trained on": evenly(training_records(options.data), options.count),
+        }
+        dolly = Dolly(options.pair)
+        results: list[dict[str, Any]] = []
+        for settings in methods(dolly.pair).values():  # warms up, and measures the costs for `auto`
+            seconds(dolly, sources["held out"][0], min(PAPER), False, settings)
+        for count, (source, records), ends in product(PAPER, sources.items(), (True, False)):
+            about = {"new_tokens": count, "records": source, "ends": ends}
+            results.append(about | measure(dolly, records, count, ends, options.repeats))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    prompts = [
-        tokenizer.encode(format_prompt(*prompt)) for kind in KINDS.values() for prompt in kind
-    ]
-
-    rows, results = [], []
-    for count, (paper_slow, paper_fast) in PAPER.items():
-        taken: list[list[float]] = [[] for _ in answers]
-        for turn in range(options.repeats):
-            for prompt in prompts:
-                for place in (turn % 3, (turn + 1) % 3, (turn + 2) % 3):
-                    taken[place].append(seconds(answers[place], prompt, count))
-        slow, fast, auto = (statistics.mean(times) for times in taken)
-        results.append(
-            {
-                "new_tokens": count,
-                "autoregressive_s": slow,
-                "speculative_s": fast,
-                "auto_s": auto,
-                "ratio": slow / fast,
-                "paper": {
-                    "autoregressive_s": paper_slow,
-                    "speculative_s": paper_fast,
-                    "ratio": paper_slow / paper_fast,
-                },
-            }
-        )
-        rows.append(
-            [
-                str(count),
-                *(f"{seconds:.2f}" for seconds in (paper_slow, paper_fast)),
-                f"{paper_slow / paper_fast:.2f}×",
-                *(f"{seconds:.3f}" for seconds in (slow, fast, auto)),
-                *(f"{slow / seconds:.2f}×" for seconds in (fast, auto)),
-            ]
-        )
+    names = [*methods(dolly.pair)]
     table(
-        ("N", "paper AR s", "spec. s", "ratio", "our AR s", "K=4 s", "auto s", "K=4", "auto"), rows
+        ("N, records, end", "tokens", *(f"{n} s" for n in names), *(f"× {n}" for n in names[1:])),
+        [
+            [
+                f"{row['new_tokens']}, {row['records']}, {'end key' if row['ends'] else 'at N'}",
+                f"{row['tokens']:.0f}",
+                *(f"{row['seconds'][name]:.3f}" for name in names),
+                *(f"{row['speedup'][name]:.2f}" for name in names[1:]),
+            ]
+            for row in results
+        ],
     )
-    save("paper", draft_length=DRAFT_LENGTH, pair=options.target.name, results=results)
+    save(
+        "paper",
+        pair=dolly.about,
+        count=options.count,
+        paper=[
+            {"new_tokens": count, "seconds": (slow, fast), "speedup": slow / fast}
+            for count, (slow, fast) in PAPER.items()
+        ],
+        results=results,
+    )
     return 0
 
 

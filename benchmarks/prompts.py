@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
 _BRIDGE = (
     "The Forth Bridge is a cantilever railway bridge across the Firth of Forth in the east of "
     "Scotland, nine miles west of central Edinburgh. Building began in 1882 and it was opened on "
@@ -52,3 +57,8 @@ KINDS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Rewrite this letter to Mrs Green.", _LETTER),
     ),
 }
+
+
+def evenly(items: Sequence[_Item], count: int) -> list[_Item]:
+    """So many of them, from the beginning to the end."""
+    return [items[number * len(items) // count] for number in range(min(count, len(items)))]

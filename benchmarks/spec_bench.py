@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.engines import BASELINES, EMBEDDED_MODELS, ENGINES, FIXED_DRAFTS, OURS
 from benchmarks.peers import Engine, by_prompt, differences, key, prepared, raced
+from benchmarks.prompts import evenly
 from benchmarks.report import save, table
 from pipeline.errors import UserError
 from training.corpus import DATA
@@ -56,11 +57,6 @@ def questions(data: Path) -> dict[str, list[str]]:
     except (lzma.LZMAError, EOFError, ValueError, KeyError, IndexError):
         raise UserError("data", str(path), "is damaged; restore it") from None
     return found
-
-
-def evenly(texts: Sequence[str], count: int) -> list[str]:
-    """So many of them, from the beginning to the end."""
-    return [texts[number * len(texts) // count] for number in range(min(count, len(texts)))]
 
 
 def summed_up(engines: Sequence[Engine]) -> Iterator[dict[str, Any]]:

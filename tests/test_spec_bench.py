@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.engines import OURS
 from benchmarks.peers import Engine
-from benchmarks.spec_bench import evenly, questions, summed_up
+from benchmarks.prompts import evenly
+from benchmarks.spec_bench import questions, summed_up
 from pipeline.errors import UserError
 
 
