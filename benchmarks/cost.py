@@ -20,8 +20,10 @@ from typing import Any
 
 import openvino as ov
 
-from benchmarks.prompts import KINDS
-from benchmarks.report import Spread, save, table
+from experiments.prompts import KINDS
+from benchmarks.report import save
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.decoding.events import Prefill
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly

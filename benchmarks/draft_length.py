@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.prompts import KINDS
-from benchmarks.report import save, table
-from benchmarks.shapes import SHAPES, model_folder
+from experiments.prompts import KINDS
+from benchmarks.report import save
+from experiments.table import table
+from experiments.shapes import SHAPES, model_folder
 from experiments.draft_length import LENGTHS, Length, Sweep, sweep
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
 from pipeline.dolly import Dolly

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import save, table
-from benchmarks.shapes import SHAPES, model_folder
+from benchmarks.report import save
+from experiments.table import table
+from experiments.shapes import SHAPES, model_folder
 from benchmarks.wrapped import WrappedLM
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import Costs

@@ -22,8 +22,10 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.prompts import KINDS
-from benchmarks.report import Spread, save, table
+from experiments.prompts import KINDS
+from benchmarks.report import save
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import save, table
-from benchmarks.shapes import SHAPES, Sized, model_folder
+from benchmarks.report import save
+from experiments.table import table
+from experiments.shapes import SHAPES, Sized, model_folder
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED, Weights
