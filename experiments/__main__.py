@@ -15,6 +15,7 @@ from experiments.table import table
 from pipeline.convert import show
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice, add_arguments, chosen
+from pipeline.models.pairs import find_pair
 from pipeline.progress import Progress
 from pipeline.request import Request
 
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("name", nargs="?", default="", help=", ".join(EXPERIMENTS))
     parser.add_argument("--list", action="store_true", help="list the experiments and exit")
     parser.add_argument("--repeats", type=int, default=0, help="of each measurement")
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="PAIR", help="a further pair to compare"
+    )
     add_arguments(parser)
     options = parser.parse_args(arguments)
     try:
@@ -37,7 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         experiment, choice = find_experiment(options.name), chosen(options)
         first = choice.pair.examples[0]
         request = Request(first.instruction, first.context, **choice.pair.settings)
-        setup = Setup(choice=choice, request=request, load=_load, repeats=options.repeats)
+        setup = Setup(
+            choice=choice,
+            request=request,
+            load=_load,
+            repeats=options.repeats,
+            also=tuple(map(find_pair, options.also)),
+        )
         result = _shown(experiment.measure(setup))
         table(
             [column.heading for column in experiment.columns],

@@ -122,15 +122,19 @@ class Answers:
         passes = sum(len(lane.steps) for lane in lanes)
         return sum(len(lane.tokens) for lane in lanes) / passes if passes else None
 
-    def identical(self, condition: str, other: str) -> float | None:
+    def identical(
+        self, condition: str, other: str, requests: Collection[int] | None = None
+    ) -> float | None:
         """The share of the requests whose answers under both conditions all have the same tokens;
         None before both are measured.
         """
+        both = self.of(condition, requests), self.of(other, requests)
+        if not all(both):
+            return None
         texts: dict[int, set[tuple[int, ...]]] = {}
-        for answer in (*self.of(condition), *self.of(other)):
+        for answer in chain(*both):
             texts.setdefault(answer.request, set()).add(tuple(answer.tokens))
-        both = self.of(condition) and self.of(other)
-        return statistics.mean(len(each) == 1 for each in texts.values()) if both else None
+        return statistics.mean(len(each) == 1 for each in texts.values())
 
     def _times(self, condition: str, requests: Collection[int] | None) -> list[list[float]]:
         """Seconds per token of the answers, grouped by request."""

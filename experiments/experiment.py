@@ -27,6 +27,7 @@ class Setup:
         load: compiles a pair that the store has.
         loaded: the chosen pair, if it is loaded already.
         repeats: of each measurement; 0 for as many as the experiment usually makes.
+        also: further pairs, for experiments that compare pairs.
     """
 
     choice: Choice
@@ -34,6 +35,7 @@ class Setup:
     load: Callable[[Choice], Dolly]
     loaded: Dolly | None = None
     repeats: int = 0
+    also: tuple[Pair, ...] = ()
 
     def pair(self) -> Generator[Result, None, Dolly]:
         """Returns the chosen pair; yields what it does until then.

@@ -15,7 +15,7 @@ from experiments.answers import Answers, Condition, answered, tabulated
 from experiments.experiment import Experiment, Setup
 from experiments.prompts import KINDS
 from experiments.result import Chart, Column, Result, Row, Rows, even, number
-from experiments.unquantised import unquantised
+from experiments.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.request import Request
@@ -28,7 +28,7 @@ _AUTOREGRESSIVE = "autoregressive"
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    model = yield from unquantised(setup.choice.pair.target, setup.choice.store)
+    model = yield from in_precision(setup.choice.pair.target, "f32", setup.choice.store)
     pair = replace(setup.choice.pair, target=model, draft=model, block=None)
     dolly = yield from setup.other(pair)
     requests = [

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from experiments import identical, lengths, request
+from experiments import (
+    ablation,
+    identical,
+    larger,
+    lengths,
+    precision,
+    request,
+    useless,
+    widths,
+)
 from experiments.experiment import Experiment
 from pipeline.errors import UserError
 
@@ -11,8 +20,13 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         request.EXPERIMENT,
-        identical.EXPERIMENT,
         lengths.EXPERIMENT,
+        useless.EXPERIMENT,
+        identical.EXPERIMENT,
+        precision.EXPERIMENT,
+        ablation.EXPERIMENT,
+        widths.EXPERIMENT,
+        larger.EXPERIMENT,
     )
 }
 

@@ -7,7 +7,8 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from benchmarks.cost import EnergyMeter, PassBytes, Usage, bytes_per_pass
+from benchmarks.cost import EnergyMeter, PassBytes, Usage
+from pipeline.runtime.ir import bytes_per_pass
 
 ROWS, WIDTH = 10, 4
 USAGE = Usage(tokens=10, seconds=0.5, cpu_seconds=0.9, target_passes=4, draft_passes=16, joules=2.0)

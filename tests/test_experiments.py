@@ -13,10 +13,7 @@ from experiments.prompts import KINDS
 from experiments.registry import EXPERIMENTS, find_experiment
 from experiments.result import Column, Result
 from experiments.saved import path_of, save, saved
-from experiments.unquantised import unquantised
 from pipeline.errors import UserError
-from pipeline.models.pairs import EMBEDDED, Model
-from pipeline.models.store import Store
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly, setup
 from tests.served import PLAIN, opened, served, status_says
@@ -197,32 +194,6 @@ def test_a_draft_that_is_not_the_target_is_noticed():
     result = run(identical.EXPERIMENT, FakeDolly(PLAIN))
     assert min(row["acceptance"] for row in result.rows) < 1
     assert identical.EXPERIMENT.conclude(result.rows).startswith("A draft is rejected")
-
-
-def test_unpacked_weights_have_the_same_values_in_float32(tmp_path):
-    import openvino as ov
-
-    draft = Model(str(EMBEDDED / "draft"), "int4")
-    steps = unquantised(draft, Store(tmp_path))
-    assert next(steps).doing == "unpacking the weights"
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    made = end.value.value
-    model = ov.Core().read_model(f"{made.id}/openvino_model.xml")
-    kinds = {
-        node.get_element_type().get_type_name()
-        for node in model.get_ops()
-        if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape) > 1
-    }
-    assert kinds == {"f32"}
-    assert [*unquantised(draft, Store(tmp_path))] == []  # the second time, it is there
-    assert (tmp_path / made.id / "tokenizer.json").is_file()
-
-
-def test_a_model_that_is_converted_is_converted_to_float32():
-    with pytest.raises(StopIteration) as end:
-        next(unquantised(Model("databricks/dolly-v2-3b", "int8"), Store()))
-    assert end.value.value == Model("databricks/dolly-v2-3b", "f32")
 
 
 # --- the tab --------------------------------------------------------------------------------------
