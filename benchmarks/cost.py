@@ -18,8 +18,8 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from experiments.prompts import KINDS
 from benchmarks.report import save
+from experiments.prompts import KINDS
 from experiments.spread import Spread
 from experiments.table import table
 from pipeline.decoding.events import Prefill

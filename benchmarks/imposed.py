@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import save
-from experiments.table import table
-from experiments.shapes import SHAPES, model_folder
 from benchmarks.wrapped import WrappedLM
+from experiments.shapes import SHAPES, model_folder
+from experiments.table import table
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step

@@ -15,8 +15,8 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.engines import DRAFT_LENGTH, Answer, Models, ours
-from experiments.prompts import KINDS
 from benchmarks.report import save
+from experiments.prompts import KINDS
 from experiments.table import table
 from pipeline.decoding.drafters import DEFAULT_DRAFTER
 from pipeline.errors import UserError

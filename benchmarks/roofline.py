@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.report import save
 from experiments.bandwidth import bandwidth
-from experiments.table import table
 from experiments.shapes import SHAPES, Sized, model_folder
+from experiments.table import table
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED, Weights

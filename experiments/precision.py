@@ -79,7 +79,9 @@ def _name(pair: tuple[Weights, Weights], text: str, mode: str) -> str:
     return " ".join((*pair, text, mode))
 
 
-def _qualities(dollies: Mapping[tuple[Weights, Weights], Dolly]) -> Generator[Result, None, Qualities]:
+def _qualities(
+    dollies: Mapping[tuple[Weights, Weights], Dolly],
+) -> Generator[Result, None, Qualities]:
     """The quality of the target at each precision, on greedy and on sampled text."""
     reference = dollies[_REFERENCE, _REFERENCE]
     tokenizer = reference.tokenizer
@@ -149,8 +151,8 @@ def _conclude(rows: Rows) -> str:
     gains = [number(row["over_reference"]) for row in (usual, least)]
     drafts = [number(greedy[f"{_USUAL} + {draft}"]["acceptance"]) for draft in _EVERY]
     return (
-        f"Beside speculation in f32, int8 for both models is {_times(gains[0], first)}× as fast "
-        f"and keeps the most likely token at {number(usual['top1']):.1%} of positions, int4 "
+        f"Beside speculation in f32, int8 for both models is {_times(gains[0], first)}× as fast and "
+        f"keeps the most likely token at {number(usual['top1']):.1%} of positions, int4 "
         f"{_times(gains[1], first)}× at {number(least['top1']):.1%}; the draft’s precision moves "
         f"the acceptance by {100 * (max(drafts) - min(drafts)):.1f} points at most."
     )

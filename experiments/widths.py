@@ -119,10 +119,14 @@ def _conclude(rows: Rows) -> str:
     return (
         f"A pass of five tokens takes {number(five['relative']):.2f} times as long as one of a "
         f"single token, not five times. Reading weights and cache from memory takes "
-        f"{number(one['of_memory']):.0%} of the time of a single token at the measured bandwidth, "
-        f"computing {number(one['of_compute']):.0%}; for five tokens, {number(five['of_memory']):.0%}"
-        f" and {number(five['of_compute']):.0%}."
+        f"{_share(one, 'of_memory')} of the time of a single token at the measured bandwidth, "
+        f"computing {_share(one, 'of_compute')}; for five tokens, {_share(five, 'of_memory')} and "
+        f"{_share(five, 'of_compute')}."
     )
+
+
+def _share(row: Row, name: str) -> str:
+    return f"{number(row[name]):.0%}"
 
 
 COLUMNS = (
@@ -144,8 +148,8 @@ READING = (
 EXPERIMENT = Experiment(
     name="widths",
     title="Several tokens in one pass",
-    question="How much longer does the target’s forward pass take for several tokens than for one, "
-    "and does memory or computing limit it?",
+    question="How much longer does a forward pass of the target take for several tokens than for "
+    "one, and does memory or computing limit it?",
     needs="0.4 GB of memory to measure its bandwidth",
     seconds=45,
     columns=COLUMNS,

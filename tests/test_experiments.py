@@ -97,7 +97,8 @@ def test_a_saved_result_is_read_as_it_was(tmp_path):
 
 
 def test_experiments_load_neither_gradio_nor_openvino():
-    code = "import sys, experiments.__main__; print({'gradio', 'openvino', 'torch'} & {*sys.modules})"
+    heavy = "{'gradio', 'openvino', 'torch'}"
+    code = f"import sys, experiments.__main__; print({heavy} & {{*sys.modules}})"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout

@@ -1,7 +1,6 @@
 """A model at another precision of its weights."""
 
 import numpy as np
-import openvino as ov
 import pytest
 
 from experiments.weights import in_precision
@@ -49,7 +48,7 @@ def test_unpacked_weights_are_float32_with_the_same_values(store):
 def test_unpacked_weights_are_compressed_anew(store, weights, kind):
     model, _ = made(Model(str(tiny_folder() / "target")), weights, store)
     assert model.weights == weights
-    assert count_weights(ov.Core().read_model(store.folder(model) / "openvino_model.xml"))[1] == kind
+    assert count_weights(read_model(store.folder(model)))[1] == kind
 
 
 def test_it_is_done_once(store):

@@ -76,7 +76,7 @@ def _trace(experiment: Experiment, place: int, name: str, y: Column, rows: Rows)
     colour, pattern, dash, symbol = _STYLES[place % len(_STYLES)]
     lines = chart.kind == "lines"
     made: Json = {
-        "x": [row[x.name] if lines and _is_number(row[x.name]) else x.text(row[x.name]) for row in rows],
+        "x": [_place(x, row[x.name], lines) for row in rows],
         "y": [_rounded(y.value(row[y.name])) for row in rows],
         "name": name,
         "hovertemplate": f"{x.title} %{{x}}<br>%{{y:.{y.digits}f}} {y.unit}<extra>{name}</extra>",
@@ -117,8 +117,9 @@ def _whiskers(rows: Rows, y: Column, low: Column, high: Column) -> Json:
     }
 
 
-def _is_number(cell: Cell) -> bool:
-    return isinstance(cell, int | float)
+def _place(x: Column, cell: Cell, lines: bool) -> Cell:
+    """Where on its axis: numbers of lines are on a scale, all others are categories."""
+    return cell if lines and isinstance(cell, int | float) else x.text(cell)
 
 
 def _rounded(cell: Cell) -> Cell:
