@@ -30,6 +30,7 @@ from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import Pair, Weights
 from pipeline.request import Request
+from pipeline.runtime.kv_cache.precision import KVPrecision
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -117,7 +118,8 @@ def interaction(answers: Answers, weights: str, request: int) -> tuple[float, fl
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     pairs = (setup.choice.pair, *setup.also)
-    result, before = Result(), ()
+    result = Result()
+    before: tuple[Row, ...] = ()
     for place, pair in enumerate(pairs):
         for now in _of_pair(replace(setup, choice=replace(setup.choice, pair=pair), loaded=None)):
             rows = (*before, *now.rows)
@@ -185,7 +187,7 @@ def _qualities(dollies: Mapping[str, Dolly]) -> Generator[Result, None, Qualitie
     found = {}
     for weights, dolly in dollies.items():
         yield Result(doing=f"quality of {weights}")
-        precision = None if weights == _SHIPPED else "f32"
+        precision: KVPrecision | None = None if weights == _SHIPPED else "f32"
         model = dolly.models(_POLICIES[_CACHE], precision).target
         got = [distributions(model, text, tokenizer.size) for text in texts]
         found[weights] = compared(got, expected)

@@ -1,7 +1,7 @@
 """The same requests, answered under several conditions, in an order that turns.
 
-Every condition answers each request equally often. Each repeat starts at another condition, so that
-a temporary slowdown of the machine does not affect one condition more than the others.
+Every condition answers a request before the next request is answered, and each time another one is
+the first, so that a slowdown of the machine does not affect one condition more than the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from experiments.result import Result, Row
@@ -157,19 +157,18 @@ def answered(
     names = tuple(condition.name for condition in conditions)
     result = Answers(names, planned=repeats * len(conditions) * len(requests))
     yield result
-    for repeat in range(repeats):
-        first = max(1, len(conditions) // repeats) * repeat % len(conditions)
+    shift = max(1, len(conditions) // repeats)
+    for repeat, (place, request) in product(range(repeats), enumerate(requests)):
+        first = shift * (repeat + place) % len(conditions)
         for condition in (*conditions[first:], *conditions[:first]):
-            for place, request in enumerate(requests):
-                asked = replace(request, **condition.changes)
-                run = condition.dolly.start(asked, condition.mode)
-                with closing(iter(run)) as updates:
-                    for _ in updates:
-                        yield result
-                (lane,) = run.trace().lanes.values()
-                answer = Answer(condition.name, place, _without_candidates(lane))
-                result = replace(result, answers=(*result.answers, answer))
-                yield result
+            run = condition.dolly.start(replace(request, **condition.changes), condition.mode)
+            with closing(iter(run)) as updates:
+                for _ in updates:
+                    yield result
+            (lane,) = run.trace().lanes.values()
+            answer = Answer(condition.name, place, _without_candidates(lane))
+            result = replace(result, answers=(*result.answers, answer))
+            yield result
 
 
 def tabulated(

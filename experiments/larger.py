@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from experiments.experiment import Experiment, Setup
-from experiments.result import Chart, Column, Result, Rows, even, number
+from experiments.result import Chart, Result, Rows, even, number
 from experiments.shapes import SHAPES, model_folder
 from experiments.widths import COLUMNS, READING, measured
 from pipeline.models.pairs import Weights

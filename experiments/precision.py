@@ -151,8 +151,8 @@ def _conclude(rows: Rows) -> str:
     gains = [number(row["over_reference"]) for row in (usual, least)]
     drafts = [number(greedy[f"{_USUAL} + {draft}"]["acceptance"]) for draft in _EVERY]
     return (
-        f"Beside speculation in f32, int8 for both models is {_times(gains[0], first)}× as fast and "
-        f"keeps the most likely token at {number(usual['top1']):.1%} of positions, int4 "
+        f"Beside speculation in f32, int8 for both is {_times(gains[0], first)}× as fast and keeps "
+        f"the most likely token at {number(usual['top1']):.1%} of positions, int4 "
         f"{_times(gains[1], first)}× at {number(least['top1']):.1%}; the draft’s precision moves "
         f"the acceptance by {100 * (max(drafts) - min(drafts)):.1f} points at most."
     )

@@ -33,8 +33,7 @@ class Column:
 
     def value(self, cell: Cell) -> Cell:
         """The cell in the column's unit."""
-        share = self.unit == "%" and isinstance(cell, int | float)
-        return 100 * cell if share else cell  # type: ignore[operator]
+        return 100 * cell if self.unit == "%" and isinstance(cell, int | float) else cell
 
     def text(self, cell: Cell) -> str:
         """The cell as it is shown; "" for None."""

@@ -18,7 +18,7 @@ from experiments.result import Cell, Chart, Column, Result, Row, Rows, number
 from pipeline.environment import environment
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.runtime.model import OVModel
+    pass
 
 WIDTHS = range(1, 10)  # tokens: the newest, and up to eight drafted ones
 _CONTEXT = 128  # tokens in the cache

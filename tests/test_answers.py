@@ -10,7 +10,6 @@ from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 
 
-
 def measured(dolly, requests=1, repeats=REPEATS, names=LENGTHS, **settings):
     asked = [Request(f"Say {number}", max_new_tokens=12, **settings) for number in range(requests)]
     compared = [each for each in conditions(dolly) if each.name in names]

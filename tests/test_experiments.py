@@ -21,7 +21,6 @@ from ui.tabs import experiments as tab
 from ui.tabs.experiments import VIEWS, ExperimentView
 
 
-
 def run(experiment, dolly, **changes):
     """The complete result."""
     asked = Request("Say it", max_new_tokens=12)

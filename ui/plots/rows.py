@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from experiments.experiment import Experiment
-from experiments.result import Cell, Column, Row, Rows
+from experiments.result import Cell, Column, Row, Rows, number
 from ui.plots.figure import Figure, Json, axes, bar_style, merged
 from ui.plots.table import Table
 
@@ -105,8 +105,7 @@ def _whiskers(rows: Rows, y: Column, low: Column, high: Column) -> Json:
 
     def beyond(row: Row, end: Column) -> float:
         value, edge = y.value(row[y.name]), end.value(row[end.name])
-        known = isinstance(value, int | float) and isinstance(edge, int | float)
-        return abs(edge - value) if known else 0.0  # type: ignore[operator]
+        return 0.0 if value is None or edge is None else abs(number(edge) - number(value))
 
     return {
         "type": "data",
