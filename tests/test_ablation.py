@@ -44,10 +44,11 @@ def test_the_first_tokens_take_their_share_of_the_round_that_emits_the_last_of_t
     fast = ran().speculative
     steps = [replace(s, draft_s=0.0, verify_s=0.010, other_s=0.0) for s in fast.steps]
     fast = replace(fast, steps=tuple(steps))
-    first, second = (len(tokens) for tokens in fast.emitted[:2])
-    assert seconds_of(fast, first) == pytest.approx(0.010)
-    assert second > 1
-    assert seconds_of(fast, first + 1) == pytest.approx(0.010 + 0.010 / second)
+    made = [len(tokens) for tokens in fast.emitted]
+    at = next(place for place, count in enumerate(made) if place and count > 1)
+    before = sum(made[:at])
+    assert seconds_of(fast, before) == pytest.approx(0.010 * at)
+    assert seconds_of(fast, before + 1) == pytest.approx(0.010 * (at + 1 / made[at]))
     assert seconds_of(fast, 10_000) == pytest.approx(0.010 * len(steps))
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -12,7 +13,7 @@ from experiments.draft_lengths import LENGTHS, NONE, REPEATS
 from experiments.prompts import KINDS
 from experiments.registry import EXPERIMENTS, find_experiment
 from experiments.result import Column, Result
-from experiments.saved import path_of, save, saved
+from experiments.saved import Saved, path_of, save, saved
 from pipeline.errors import UserError
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly, setup
@@ -27,6 +28,10 @@ def run(experiment, dolly, **changes):
     *_, result = experiment.measure(setup(dolly, asked, **changes))
     assert result.complete
     return result
+
+
+def names(experiment):
+    return [column.name for column in experiment.columns]
 
 
 class Alike(FakeDolly):
@@ -44,26 +49,19 @@ def test_an_experiment_is_described_in_full(name):
     experiment = find_experiment(name)
     assert experiment.question.endswith("?")
     assert experiment.command.startswith(f"python -m experiments {name}")
-    names = [column.name for column in experiment.columns]
-    assert len(set(names)) == len(names)
+    assert len({*names(experiment)}) == len(experiment.columns)
     chart = experiment.chart
-    assert {chart.x, *chart.y, *(chart.whiskers or ())} <= {*names}
-    assert not chart.series or chart.series in names
+    shown = {chart.x, *chart.y, *(chart.whiskers or ()), *filter(None, [chart.series])}
+    assert shown <= {*names(experiment)}
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_committed_result_has_the_columns_and_the_sentence_of_its_experiment(name):
-    experiment = find_experiment(name)
-    last = saved(experiment)
-    assert last, experiment.command
-    whole = json.loads(path_of(experiment).read_text())
-    assert whole["columns"] == [
-        {"name": c.name, "title": c.title, "unit": c.unit, "digits": c.digits}
-        for c in experiment.columns
-    ]
-    assert {key for row in last.rows for key in row} <= {c.name for c in experiment.columns}
-    assert last.sentence == experiment.conclude(last.rows)
-    assert last.environment["cpu"] in last.badge
+def test_a_committed_result_is_of_its_experiment_as_it_is_now():
+    for experiment in EXPERIMENTS.values():
+        if last := saved(experiment):
+            whole = json.loads(path_of(experiment).read_text())
+            assert whole["columns"] == [asdict(column) for column in experiment.columns]
+            assert {key for row in last.rows for key in row} <= {*names(experiment)}
+            assert last.sentence == experiment.conclude(last.rows)
 
 
 def test_an_unknown_experiment_is_one_line_that_names_all():
@@ -132,7 +130,16 @@ def test_the_list_names_every_experiment_with_question_time_and_last_result(caps
     out = capsys.readouterr().out
     for experiment in EXPERIMENTS.values():
         assert f"{experiment.name}: {experiment.question}\n    {experiment.takes}: " in out
-        assert f"{saved(experiment).sentence} ({saved(experiment).badge})" in out
+    assert "no result yet" in out or all(map(saved, EXPERIMENTS.values()))
+
+
+def test_the_list_has_the_last_result_in_a_sentence(monkeypatch, capsys):
+    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
+    sentence = request.EXPERIMENT.conclude(rows)
+    last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
+    monkeypatch.setattr(command, "saved", lambda experiment: last)
+    assert command.main(["--list"]) == 0
+    assert f"{sentence} (Measured 2026-01-02 on A processor)" in capsys.readouterr().out
 
 
 def test_the_command_refuses_in_one_line(here, capsys):
@@ -205,15 +212,30 @@ def shown(view, result, state="running"):
     return json.loads(view.value(result, state))
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.experiment.name)
-def test_the_committed_result_is_plotted_with_its_table_sentence_and_badge(view):
-    last, value = saved(view.experiment), shown(view, None, "saved")
+@pytest.fixture
+def last(monkeypatch):
+    """A result that is committed."""
+    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
+    sentence = request.EXPERIMENT.conclude(rows)
+    last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
+    monkeypatch.setattr(tab, "saved", lambda experiment: last)
+    return last
+
+
+def test_the_committed_result_is_plotted_with_its_table_sentence_and_badge(last):
+    view = ExperimentView(request.EXPERIMENT)
+    value = shown(view, None, "saved")
     (plot,) = value["plots"].values()
-    assert len(plot["table"]["rows"]) == len(last.rows)
-    assert sum(len(trace["x"]) for trace in plot["data"]) >= len(last.rows)
+    assert [row[0] for row in plot["table"]["rows"]] == [*LENGTHS]
+    assert plot["data"][0]["x"] == [*LENGTHS]
     assert value["experiment"]["sentence"] == last.sentence
-    assert value["experiment"]["badge"] == last.badge
-    assert view.plot.draw(tab.Shown(last.rows, last.created)).checked
+    assert value["experiment"]["badge"] == "Measured 2026-01-02 on A processor"
+
+
+def test_every_committed_result_is_a_figure_that_plotly_knows():
+    for view in VIEWS:
+        last = saved(view.experiment)
+        assert view.plot.draw(tab.Shown(last.rows if last else (), "")).checked
 
 
 def test_bars_and_lines_of_several_series_differ_in_more_than_colour():
@@ -240,24 +262,25 @@ def test_bars_are_what_was_measured_with_the_range_of_all_answers():
         )
 
 
-def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_on():
+def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_on(last):
+    view = ExperimentView(request.EXPERIMENT)
     results = [
         *request.EXPERIMENT.measure(setup(FakeDolly(PLAIN), Request("Say it", max_new_tokens=12)))
     ]
-    committed = shown(REQUEST, None, "saved")
-    begun = shown(REQUEST, results[0])
+    committed = shown(view, None, "saved")
+    begun = shown(view, results[0])
     assert begun["plots"] == committed["plots"]
     assert begun["experiment"]["badge"] == committed["experiment"]["badge"]
     assert begun["experiment"]["progress"] == "0 of 30 measured"
     first = next(result for result in results if result.rows)
-    part = shown(REQUEST, first)
+    part = shown(view, first)
     assert part["experiment"] == {
         "state": "running",
         "badge": "",
         "sentence": "",
         "progress": "1 of 30 measured",
     }
-    whole = shown(REQUEST, results[-1], "done")
+    whole = shown(view, results[-1], "done")
     assert whole["experiment"]["badge"] == "Measured here"
     assert whole["experiment"]["sentence"] == request.EXPERIMENT.conclude(results[-1].rows)
 
@@ -286,9 +309,9 @@ def card(page, name):
 
 def test_the_page_shows_the_committed_results_at_once(page):
     for view in VIEWS:
-        of_view = card(page, view.experiment.name)
-        of_view.locator(".came-out", has_text=saved(view.experiment).sentence).wait_for()
-        assert of_view.locator(".measured").inner_text() == saved(view.experiment).badge
+        of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")["experiment"]
+        of_view.locator(".came-out", has_text=texts["sentence"]).wait_for()
+        assert of_view.locator(".measured").text_content() == texts["badge"]
         assert of_view.locator(".start").is_visible() == view.experiment.brief
         assert of_view.locator(".command").is_visible() != view.experiment.brief
         of_view.scroll_into_view_if_needed()
@@ -328,9 +351,9 @@ def test_the_page_says_in_one_line_why_it_could_not_measure(page, dolly):
     of_request.get_by_role("button", name="Run “Your request” here").click()
     page.get_by_test_id("notice").filter(has_text="RuntimeError the <b>engine</b> broke").wait_for()
     status_says(page, "Failed")
-    badge = saved(request.EXPERIMENT).badge
-    of_request.locator(".measured", has_text=badge).wait_for()  # the committed result is back
     of_request.locator(".start").wait_for()
+    texts = shown(REQUEST, None, "saved")["experiment"]  # the committed result is back
+    assert of_request.locator(".came-out").text_content() == texts["sentence"]
 
 
 def test_an_experiment_waits_for_the_run_before_it(browser):

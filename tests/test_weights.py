@@ -44,11 +44,16 @@ def test_unpacked_weights_are_float32_with_the_same_values(store):
     np.testing.assert_allclose(logits(folder), logits(source), rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize(("weights", "kind"), [("fp16", "f16"), ("int4", "INT4")])
+@pytest.mark.parametrize(("weights", "kind"), [("fp16", "f16"), ("int4", "u4")])
 def test_unpacked_weights_are_compressed_anew(store, weights, kind):
     model, _ = made(Model(str(tiny_folder() / "target")), weights, store)
     assert model.weights == weights
-    assert count_weights(read_model(store.folder(model)))[1] == kind
+    kinds = {
+        node.get_element_type().get_type_name()
+        for node in read_model(store.folder(model)).get_ops()
+        if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape) > 1
+    }
+    assert kind in kinds
 
 
 def test_it_is_done_once(store):
