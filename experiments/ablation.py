@@ -282,7 +282,7 @@ EXPERIMENT = Experiment(
         Column("cell", "Weights, cache, method"),
         Column("ms40", "N = 40", "ms per token"),
         Column("ms100", "N = 100", "ms per token"),
-        Column("gain", "Over neither in f32", "×"),
+        Column("gain", "Speedup over neither in f32", "×"),
         Column("first", "First token", "ms", 0),
         Column("peak", "Peak memory", "MB", 0),
         Column("cache", "Caches", "MB"),

@@ -178,7 +178,7 @@ EXPERIMENT = Experiment(
         Column("slow", "Autoregressive", "ms per token"),
         Column("fast", "Speculative", "ms per token"),
         Column("speedup", "Speedup", "×"),
-        Column("over_reference", "Over f32 autoregression", "×"),
+        Column("over_reference", "Speedup over f32 autoregression", "×"),
         Column("acceptance", "Accepted of tested", "%", 1),
         Column("memory", "Peak memory", "MB", 0),
         Column("top1", "Same top-1 as f32", "%", 1),

@@ -279,6 +279,7 @@ def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_
         "badge": "",
         "sentence": "",
         "progress": "1 of 30 measured",
+        "plotted": "yes",
     }
     whole = shown(view, results[-1], "done")
     assert whole["experiment"]["badge"] == "Measured here"
@@ -289,6 +290,7 @@ def test_an_experiment_without_a_result_says_so(monkeypatch):
     monkeypatch.setattr(tab, "saved", lambda experiment: None)
     value = shown(ExperimentView(request.EXPERIMENT), None, "saved")
     assert value["experiment"]["sentence"] == "Not measured yet."
+    assert value["experiment"]["plotted"] == "no"
     assert value["plots"]["request"]["table"]["rows"] == []
 
 
@@ -315,7 +317,10 @@ def test_the_page_shows_the_committed_results_at_once(page):
         assert of_view.locator(".start").is_visible() == view.experiment.brief
         assert of_view.locator(".command").is_visible() != view.experiment.brief
         of_view.scroll_into_view_if_needed()
-        of_view.locator(".js-plotly-plot .main-svg").first.wait_for()
+        if texts["plotted"] == "yes":
+            of_view.locator(".js-plotly-plot .main-svg").first.wait_for()
+        else:
+            assert not of_view.locator("[data-plot]").is_visible()
 
 
 def test_an_experiment_is_run_on_the_page(page):

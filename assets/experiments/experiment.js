@@ -7,6 +7,7 @@ card.querySelector(".end").onclick = () => press("stop");
 subscribe((value) => {
   const { experiment } = JSON.parse(value);
   card.dataset.state = experiment.state;
+  card.dataset.plotted = experiment.plotted;
   for (const holder of card.querySelectorAll("[data-field]")) {
     holder.textContent = experiment[holder.dataset.field];
   }

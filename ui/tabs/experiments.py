@@ -17,6 +17,8 @@ from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
 from ui.tabs.tab import PLOT_SCRIPTS, Tab
 
+_NOT_YET = "Not measured yet."
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -91,7 +93,9 @@ class ExperimentView:
             fields["badge"] = "Measured here"
         elif shown is None:
             fields |= self._committed
-        plots = plots_json((self.plot,), shown or self._shown, tables or not shown)
+        shown = shown or self._shown
+        plots = plots_json((self.plot,), shown, tables or not (result and result.rows))
+        fields["plotted"] = "yes" if shown.rows else "no"
         return encode({"plots": plots, "experiment": fields})
 
     @property
@@ -99,7 +103,7 @@ class ExperimentView:
         """The texts of the committed result."""
         last = self._saved
         if last is None:
-            return {"sentence": "Not measured yet.", "badge": ""}
+            return {"sentence": _NOT_YET, "badge": ""}
         return {"sentence": last.sentence, "badge": last.badge}
 
     @property
