@@ -18,11 +18,11 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-import openvino as ov
-
 from benchmarks.methods import methods
-from benchmarks.prompts import KINDS
-from benchmarks.report import Spread, save, table
+from benchmarks.report import save
+from experiments.prompts import KINDS
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.decoding.events import Prefill
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
@@ -30,10 +30,9 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.models.store import Store
 from pipeline.request import Request
-from pipeline.runtime.ir import read_model
+from pipeline.runtime.ir import bytes_per_pass, read_model
 
 POWERCAP = Path("/sys/class/powercap")
-_UNPACKING = {"Convert", "Subtract", "Multiply", "Reshape"}  # between stored weights and their use
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +102,6 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def bytes_per_pass(model: ov.Model) -> int:
-    """Bytes of the weights that a forward pass reads, as the model stores them: all but the
-    constants of which it only looks up rows.
-    """
-    constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")
-    return sum(node.get_byte_size() for node in constants if _users(node) != {"Gather"})
-
-
-def _users(node: ov.Node) -> set[str]:
-    """The types of the operations that use a weight, once it is unpacked."""
-    found: set[str] = set()
-    for port in node.output(0).get_target_inputs():
-        user = port.get_node()
-        kind = user.get_type_name()
-        found |= _users(user) if kind in _UNPACKING else {kind}
-    return found
 
 
 def measure(

@@ -22,7 +22,8 @@ from time import perf_counter
 from typing import Any, get_args
 
 from benchmarks.imposed import measure, show
-from benchmarks.report import RESULTS, save, table
+from benchmarks.report import RESULTS, save
+from experiments.table import table
 from pipeline.decoding.economics import CostModel
 from pipeline.errors import UserError
 from pipeline.models.pairs import Model, Weights

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import save, table
-from benchmarks.shapes import SHAPES, model_folder
+from benchmarks.report import save
 from benchmarks.wrapped import WrappedLM
+from experiments.shapes import SHAPES, model_folder
+from experiments.table import table
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step

@@ -17,7 +17,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Spread, save, table
+from benchmarks.report import save
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode

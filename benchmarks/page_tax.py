@@ -18,7 +18,9 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
-from benchmarks.report import Spread, save, table
+from benchmarks.report import save
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly

@@ -21,8 +21,9 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.methods import methods
-from benchmarks.prompts import evenly
-from benchmarks.report import save, table
+from benchmarks.report import save
+from experiments.prompts import evenly
+from experiments.table import table
 from pipeline.decoding.events import AUTOREGRESSIVE, Event, Step
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError

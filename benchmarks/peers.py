@@ -41,9 +41,11 @@ from benchmarks.engines import (
     Models,
 )
 from benchmarks.peer_models import for_peers
-from benchmarks.prompts import KINDS
-from benchmarks.report import Spread, save, table
-from benchmarks.shapes import SHAPES, model_folder
+from benchmarks.report import save
+from experiments.prompts import KINDS
+from experiments.shapes import SHAPES, model_folder
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.text.prompt import format_prompt
 from pipeline.text.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Plots of the results in `benchmarks/results/`, for its README.
+"""Plots of the results of benchmarks and of experiments, for the README.
 
 pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benchmarks.plot
 """
@@ -6,14 +6,21 @@ pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benc
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
 from benchmarks.report import RESULTS
+from experiments.experiment import Experiment
+from experiments.registry import EXPERIMENTS
+from experiments.result import Rows
+from experiments.saved import path_of, saved
 from pipeline.models.pairs import DEFAULT_PAIR
+from ui.plots.rows import draw
 
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")  # Okabe and Ito
+_STYLES = Path(__file__).parents[1] / "assets" / "page" / "page.css"
 _OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
 
 
@@ -43,22 +50,6 @@ def peers(results: dict[str, Any]) -> go.Figure:
     return figure.update_layout(xaxis_title="milliseconds per token, the embedded pair")
 
 
-def draft_length(results: dict[str, Any]) -> go.Figure:
-    """Milliseconds per token by fixed draft length and, separately, with "auto"."""
-    figure = go.Figure()
-    for row, colour in zip(results["results"], _COLOURS, strict=True):
-        *fixed, auto = row["ms_per_token"].items()
-        lengths, times = zip(*fixed, strict=True)
-        figure.add_scatter(
-            x=[*lengths, "auto", "auto"],
-            y=[*times, None, auto[1]],  # no line across
-            name=row["kind"],
-            mode="lines+markers",
-            marker_color=colour,
-        )
-    return figure.update_layout(xaxis_title="draft length", yaxis_title="milliseconds per token")
-
-
 def roofline(results: dict[str, Any]) -> go.Figure:
     """Time of a decoding step, and its lower bound by memory bandwidth."""
     rows = results["results"]
@@ -72,41 +63,42 @@ def roofline(results: dict[str, Any]) -> go.Figure:
     return figure.update_layout(yaxis_title="milliseconds per step")
 
 
-def precision(results: dict[str, Any]) -> go.Figure:
-    """Size against divergence, for each precision of the target's weights and of its cache."""
-    figure = go.Figure()
-    kinds = dict.fromkeys(row["kv"] for row in results["quality"])
-    symbols = ("circle", "square", "diamond", "x")
-    for kv, symbol, colour in zip(kinds, symbols, _COLOURS, strict=False):
-        rows = [row for row in results["quality"] if row["kv"] == kv]
-        figure.add_scatter(
-            x=[row["bytes"] / 1e6 for row in rows],
-            y=[max(row["kl"], 1e-7) for row in rows],  # 0, the reference's, has no logarithm
-            text=[f"{row['weights']}, {row['top1']:.1%}" for row in rows],
-            name=f"{kv} cache",
-            mode="markers+text",
-            textposition="top center",
-            marker={"symbol": symbol, "color": colour, "size": 10},
-        )
-    return figure.update_layout(
-        xaxis_title="megabytes of the target's weights",
-        yaxis={"title": "divergence from float32, nats per token", "type": "log"},
-    )
+def experiment(view: Experiment, rows: Rows) -> go.Figure:
+    """The plot of an experiment, as on the page in its light theme."""
+    figure = draw(view, rows, "")
+    light, _, _ = _STYLES.read_text(encoding="utf-8").partition("}")
+    colours = dict(re.findall(r"(--[\w-]+): (#\w+);", light))
+
+    def coloured(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: coloured(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [coloured(each) for each in value]
+        named = isinstance(value, str) and value.startswith("var(")
+        return colours.get(value[4:-1], value) if named else value
+
+    return go.Figure(coloured(figure.data), coloured(figure.layout))
 
 
 def main() -> None:
-    for draw in (peers, draft_length, roofline, precision):
-        path = RESULTS / f"{draw.__name__}.json"
-        if not path.is_file():  # this benchmark has no results yet
-            continue
-        figure = draw(json.loads(path.read_text(encoding="utf-8")))
-        figure.update_layout(
-            template="plotly_white", font_size=14, margin={"l": 10, "r": 20, "t": 20, "b": 10}
-        )
-        figure.update_xaxes(automargin=True)
-        figure.update_yaxes(automargin=True)
-        figure.write_image(path.with_suffix(".svg"), width=860, height=420)
-        print(path.with_suffix(".svg"))
+    for benchmark in (peers, roofline):
+        path = RESULTS / f"{benchmark.__name__}.json"
+        if path.is_file():  # else this benchmark has no results yet
+            _write(benchmark(json.loads(path.read_text(encoding="utf-8"))), path)
+    for each in EXPERIMENTS.values():
+        if last := saved(each):
+            _write(experiment(each, last.rows), path_of(each))
+
+
+def _write(figure: go.Figure, results: Path) -> None:
+    """Writes the picture beside the results."""
+    figure.update_layout(
+        template="plotly_white", font_size=14, margin={"l": 10, "r": 20, "t": 20, "b": 10}
+    )
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
+    figure.write_image(results.with_suffix(".svg"), width=860, height=420)
+    print(results.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

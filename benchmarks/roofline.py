@@ -13,15 +13,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from benchmarks.report import save, table
-from benchmarks.shapes import SHAPES, Sized, model_folder
+from benchmarks.report import save
+from experiments.bandwidth import bandwidth
+from experiments.shapes import SHAPES, Sized, model_folder
+from experiments.table import table
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED, Weights
@@ -31,30 +29,11 @@ from pipeline.runtime.sequence import OVCausalLM
 CONTEXT = 128
 CONTEXTS = (64, CONTEXT, 512, 1024, 1900)
 _TOKEN = 17  # any token: the time does not depend on it
-_TRIAD_FLOATS = 1 << 24  # per array and thread: 64 MB, larger than any CPU cache
 _PRECISIONS: tuple[Weights, ...] = ("int8", "int4")
 _SHOWN = (
     "FullyConnectedCompressed",
     "PagedAttentionExtension",
 )  # kinds of operations with a column of their own
-
-
-def bandwidth(threads: int, repeats: int) -> float:
-    """Bytes per second of a = b + s·c on `threads` threads, over arrays beyond any CPU cache."""
-    arrays = [tuple(np.ones(_TRIAD_FLOATS, np.float32) for _ in range(3)) for _ in range(threads)]
-
-    def triad(abc: tuple[np.ndarray, ...]) -> None:
-        a, b, c = abc
-        np.multiply(c, np.float32(0.5), out=a)  # reads c, writes a
-        np.add(a, b, out=a)  # reads a and b, writes a
-
-    times = []
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(repeats):
-            start = perf_counter()
-            list(pool.map(triad, arrays))
-            times.append(perf_counter() - start)
-    return 5 * 4 * _TRIAD_FLOATS * threads / statistics.median(times)
 
 
 def measure(sized: Sized, folder: Path, repeats: int) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from benchmarks.report import Spread, save, table
+from benchmarks.report import save
 from benchmarks.wrapped import WrappedLM
+from experiments.spread import Spread
+from experiments.table import table
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Drafted, Step
 from pipeline.decoding.lanes import NewSequence

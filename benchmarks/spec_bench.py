@@ -22,8 +22,9 @@ from typing import Any
 
 from benchmarks.engines import BASELINES, EMBEDDED_MODELS, ENGINES, FIXED_DRAFTS, OURS
 from benchmarks.peers import Engine, by_prompt, differences, key, prepared, raced
-from benchmarks.prompts import evenly
-from benchmarks.report import save, table
+from benchmarks.report import save
+from experiments.prompts import evenly
+from experiments.table import table
 from pipeline.errors import UserError
 from training.corpus import DATA
 

@@ -25,7 +25,7 @@ from pipeline.request import Request
 from pipeline.run import Run
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
+from pipeline.runtime.kv_cache.policy import Properties, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY
 from pipeline.runtime.model import OVModel, check_device
@@ -50,6 +50,7 @@ class Dolly:
         threads: of inference; 0 leaves it to OpenVINO.
         store: where the models are; None takes the user's.
         device: one that OpenVINO lists.
+        properties: of the plugin, for all models; they win over those implied by the others.
 
     Attributes:
         context_length: tokens that both models can attend to, prompt and answer together.
@@ -67,6 +68,7 @@ class Dolly:
         threads: int = 0,
         store: Store | None = None,
         device: str = "CPU",
+        properties: Properties | None = None,
     ) -> None:
         self.pair = pair if isinstance(pair, Pair) else find_pair(pair)
         check_device(device)
@@ -82,6 +84,7 @@ class Dolly:
         self.tokenizer = Tokenizer(self._folders[0])
         self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
         self._lossless, self._threads, self._device = lossless, threads, device
+        self._properties = properties
         self._loading = threading.Lock()
         self._compiled: dict[_Compilation, CompiledPair] = {}
         models = self.models()  # described now: they may be unloaded later
@@ -117,7 +120,14 @@ class Dolly:
     def _compile(
         self, kv_cache: str, kv_precision: KVPrecision | None, note: str = ""
     ) -> CompiledPair:
-        options = kv_cache, kv_precision, self._lossless, self._threads, self._device
+        options = (
+            kv_cache,
+            kv_precision,
+            self._lossless,
+            self._threads,
+            self._device,
+            self._properties,
+        )
         target_folder, draft_folder = self._folders
         target = OVModel(target_folder, *options, hidden_layers=self._hidden_layers)
         draft = OVModel(draft_folder, *options)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 
+from experiments.experiment import Setup
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
@@ -43,6 +44,12 @@ def loader_of(dolly, pair=PAIR):
     """A loader that has `dolly` at once, or, of a future, when that does."""
     load = dolly.result if isinstance(dolly, Future) else lambda: dolly
     return Loader(Choice(pair, Everything()), lambda _: load())
+
+
+def setup(dolly, request, **changes):
+    """What an experiment is run on, with this pair and no other."""
+    choice = Choice(PAIR, Everything())
+    return Setup(choice=choice, request=request, load=lambda _: dolly, loaded=dolly, **changes)
 
 
 class FakeDolly:
@@ -90,13 +97,18 @@ class FakeDolly:
             "draft": None,
         }
 
+    def models_for(self, request: Request) -> "FakeDolly":
+        return self
+
+    costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
+
     def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
         lanes = Lanes(
             target=lambda prompt: self._target(),
             draft=lambda prompt: self._draft(),
             block=lambda: FakeBlock(self._draft()),
             memory=Memory() if memory is None else memory,
-            costs=lambda: Costs(0.2, (1.0,) * 9, block=0.2),
+            costs=lambda: self.costs,
             end_ids=self.end_ids,
             candidates=5,
             verify=find_verifier(request.verification).verify,

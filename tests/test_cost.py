@@ -7,7 +7,8 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from benchmarks.cost import EnergyMeter, Usage, bytes_per_pass
+from benchmarks.cost import EnergyMeter, Usage
+from pipeline.runtime.ir import bytes_per_pass
 
 ROWS, WIDTH = 10, 4
 PASSES = {"target": 4, "draft": 16}

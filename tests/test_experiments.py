@@ -1,144 +1,374 @@
-"""Experiments, by what they measure; and the tab that runs one."""
+"""Experiments: what each measures, their command, and their tab."""
 
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
-from experiments.draft_length import LENGTHS, REPEATS, sweep
-from pipeline.decoding.events import FinishReason
+from experiments import __main__ as command
+from experiments import identical, lengths, request
+from experiments.draft_lengths import LENGTHS, NONE, REPEATS
+from experiments.prompts import KINDS
+from experiments.registry import EXPERIMENTS, find_experiment
+from experiments.result import Column, Result
+from experiments.saved import Saved, path_of, save, saved
+from pipeline.errors import UserError
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly
-from tests.served import PLAIN, status_says
-from ui.tabs.draft_lengths import TAB
+from tests.fake_dolly import FakeDolly, setup
+from tests.served import PLAIN, opened, served, status_says
+from ui.tabs import experiments as tab
+from ui.tabs.experiments import VIEWS, ExperimentView
 
-(PLOT,) = TAB.plots
 
-
-def swept(dolly, requests=1, repeats=REPEATS, lengths=LENGTHS, **settings):
-    asked = [Request(f"Say {number}", max_new_tokens=12, **settings) for number in range(requests)]
-    *_, result = sweep(dolly, asked, repeats, lengths)
+def run(experiment, dolly, **changes):
+    """The complete result."""
+    asked = Request("Say it", max_new_tokens=12)
+    *_, result = experiment.measure(setup(dolly, asked, **changes))
+    assert result.complete
     return result
 
 
-def asked(dolly):
-    """The draft length of each answer, 0 for autoregression, in their order."""
-    traces = [run.trace() for run in dolly.started]
-    return [trace.request["draft_length"] if trace.speculative else 0 for trace in traces]
+def names(experiment):
+    return [column.name for column in experiment.columns]
 
 
-def test_every_length_answers_as_often_and_none_always_first():
-    dolly = FakeDolly(PLAIN)
-    result = swept(dolly, temperature=0.7, seed=3)
-    assert result.complete
-    assert len(result.answers) == REPEATS * len(LENGTHS)
-    starts = range(0, len(result.answers), len(LENGTHS))
-    repeats = [asked(dolly)[at : at + len(LENGTHS)] for at in starts]
-    assert [sorted(map(str, lengths)) for lengths in repeats] == [
-        sorted(map(str, LENGTHS))
-    ] * REPEATS
-    assert len({lengths[0] for lengths in repeats}) == REPEATS
-    assert {run.trace().request["seed"] for run in dolly.started} == {3}
+class Alike(FakeDolly):
+    """Its draft is its target."""
+
+    def _draft(self):
+        return self._target()
 
 
-def test_with_more_repeats_than_lengths_they_still_take_turns():
-    dolly = FakeDolly(PLAIN)
-    swept(dolly, repeats=4, lengths=(0, "auto"))
-    assert asked(dolly) == [0, "auto", "auto", 0, 0, "auto", "auto", 0]
+# --- every experiment -----------------------------------------------------------------------------
 
 
-def test_a_lengths_time_is_the_mean_over_requests_of_each_ones_median():
-    dolly = FakeDolly(PLAIN)
-    result = swept(dolly, requests=2, lengths=(0, 4))
-    traces = [run.trace() for run in dolly.started]
-    times = {
-        name: sorted(
-            trace.speculative.seconds_per_token
-            for trace in traces
-            if trace.speculative and trace.request["instruction"] == name
-        )
-        for name in ("Say 0", "Say 1")
-    }
-    medians = [each[len(each) // 2] for each in times.values()]
-    assert result.seconds_per_token[4] == pytest.approx(sum(medians) / 2)
-    every = [time for each in times.values() for time in each]
-    assert result.extremes(4) == (min(every), max(every))
-    assert result.best == min((0, 4), key=result.seconds_per_token.__getitem__)
-    wanted = result.seconds_per_token[0] / result.seconds_per_token[4]
-    assert result.speedup(4) == pytest.approx(wanted)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_described_in_full(name):
+    experiment = find_experiment(name)
+    assert experiment.question.endswith("?")
+    assert experiment.command.startswith(f"python -m experiments {name}")
+    assert len({*names(experiment)}) == len(experiment.columns)
+    chart = experiment.chart
+    shown = {chart.x, *chart.y, *(chart.whiskers or ()), *filter(None, [chart.series])}
+    assert shown <= {*names(experiment)}
 
 
-def test_closed_it_starts_no_more_and_ends_the_answer_under_way():
-    dolly = FakeDolly(PLAIN)
-    measuring = sweep(dolly, [Request("Say something")])
-    while not (result := next(measuring)).answers:
-        pass
-    while len(dolly.started) < 2:
-        result = next(measuring)
-    measuring.close()
-    assert len(result.answers) == 1
-    assert not result.complete
-    (lane,) = dolly.last_trace().lanes.values()
-    assert lane.finish is FinishReason.CANCELLED
+def test_a_committed_result_is_of_its_experiment_as_it_is_now():
+    for experiment in EXPERIMENTS.values():
+        if last := saved(experiment):
+            whole = json.loads(path_of(experiment).read_text())
+            assert whole["columns"] == [asdict(column) for column in experiment.columns]
+            assert {key for row in last.rows for key in row} <= {*names(experiment)}
+            assert last.sentence == experiment.conclude(last.rows)
+
+
+def test_an_unknown_experiment_is_one_line_that_names_all():
+    with pytest.raises(UserError, match="experiment: “speed” — choose one of request, "):
+        find_experiment("speed")
+
+
+def test_a_cell_is_shown_in_its_columns_unit():
+    share, count = Column("a", "Accepted", "%", 1), Column("n", "Texts", digits=0)
+    assert [share.heading, count.heading] == ["Accepted, %", "Texts"]
+    assert [share.text(0.5), share.text(None), count.text(3)] == ["50.0", "", "3"]
+    assert [count.text("none"), count.text(True), count.text(False)] == ["none", "yes", "no"]
+
+
+def test_a_result_says_how_far_it_is():
+    assert Result(doing="compiling the models").progress == "compiling the models"
+    assert Result(done=3, planned=9).progress == "3 of 9 measured"
+    assert Result(done=9, planned=9).progress == ""
+    assert not Result().complete
+
+
+def test_a_saved_result_is_read_as_it_was(tmp_path):
+    result = run(request.EXPERIMENT, FakeDolly(PLAIN))
+    assert saved(request.EXPERIMENT, tmp_path) is None
+    save(request.EXPERIMENT, result, tmp_path)
+    last = saved(request.EXPERIMENT, tmp_path)
+    assert (last.rows, last.pair, last.created) == (result.rows, result.pair, result.created)
+    assert last.sentence == request.EXPERIMENT.conclude(result.rows)
+    assert last.badge == f"Measured {result.created[:10]} on {last.environment['cpu']}"
 
 
 def test_experiments_load_neither_gradio_nor_openvino():
-    code = "import sys, experiments.draft_length; print({'gradio', 'openvino'} & {*sys.modules})"
-    command = [sys.executable, "-c", code]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    heavy = "{'gradio', 'openvino', 'torch'}"
+    code = f"import sys, experiments.__main__; print({heavy} & {{*sys.modules}})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert loaded.strip() == "set()"
 
 
-# --- on the page ---------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_plot_is_the_median_of_what_was_measured():
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """The command with a fake pair; its results are kept in this folder."""
+    monkeypatch.setattr(command, "_load", lambda choice: FakeDolly(PLAIN))
+    monkeypatch.setattr(command, "save", lambda *of: save(*of, tmp_path))
+    return tmp_path
+
+
+def test_the_command_prints_the_table_and_what_came_out_and_keeps_both(here, capsys):
+    assert command.main(["request", "--repeats", "1"]) == 0
+    out = capsys.readouterr().out
+    last = saved(request.EXPERIMENT, here)
+    assert [row["length"] for row in last.rows] == [*LENGTHS]
+    assert last.sentence in out
+    heading, *lines = out.splitlines()
+    assert "Time per token, ms" in heading
+    assert [line.split()[0] for line in lines[: len(LENGTHS)]] == [*LENGTHS]
+    assert str(here / "request.json") in out
+
+
+def test_the_list_names_every_experiment_with_question_time_and_last_result(capsys):
+    assert command.main(["--list"]) == 0
+    out = capsys.readouterr().out
+    for experiment in EXPERIMENTS.values():
+        assert f"{experiment.name}: {experiment.question}\n    {experiment.takes}: " in out
+    assert "no result yet" in out or all(map(saved, EXPERIMENTS.values()))
+
+
+def test_the_list_has_the_last_result_in_a_sentence(monkeypatch, capsys):
+    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
+    sentence = request.EXPERIMENT.conclude(rows)
+    last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
+    monkeypatch.setattr(command, "saved", lambda experiment: last)
+    assert command.main(["--list"]) == 0
+    assert f"{sentence} (Measured 2026-01-02 on A processor)" in capsys.readouterr().out
+
+
+def test_the_command_refuses_in_one_line(here, capsys):
+    assert command.main(["nothing"]) == 2
+    assert command.main(["request", "--weights", "int8"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["experiment", "weights"]
+
+
+# --- what each measures ---------------------------------------------------------------------------
+
+
+def test_every_draft_length_is_measured_on_the_request_of_the_form():
     dolly = FakeDolly(PLAIN)
-    figure = PLOT.draw(swept(dolly))
-    assert figure.checked
-    drawn = {x: y for bars in figure.data for x, y in zip(bars["x"], bars["y"], strict=True)}
-    assert set(drawn) == {"none", *map(str, LENGTHS[1:])}
-    times = [
-        1e3 * run.trace().speculative.seconds_per_token
-        for run, length in zip(dolly.started, asked(dolly), strict=True)
-        if length == 4
+    result = run(request.EXPERIMENT, dolly)
+    assert [row["length"] for row in result.rows] == [*LENGTHS]
+    assert len(dolly.started) == REPEATS * len(LENGTHS)
+    assert {each.trace().request["instruction"] for each in dolly.started} == {"Say it"}
+    for row in result.rows:
+        assert row["fastest"] <= row["ms"] <= row["slowest"]
+        assert row["speedup"] == pytest.approx(result.rows[0]["ms"] / row["ms"])
+    assert result.rows[0]["acceptance"] is None
+    best = min(result.rows[:-1], key=lambda row: row["ms"])
+    name = "no drafting" if best["length"] == NONE else f"K = {best['length']}"
+    assert f"is {name}, {best['speedup']:.2f}×" in request.EXPERIMENT.conclude(result.rows)
+
+
+def test_every_draft_length_is_measured_on_every_kind_of_prompt():
+    dolly = FakeDolly(PLAIN)
+    result = run(lengths.EXPERIMENT, dolly, repeats=1)
+    cells = [(row["kind"], row["length"]) for row in result.rows]
+    assert cells == [(kind, length) for kind in KINDS for length in LENGTHS]
+    assert len(dolly.started) == sum(map(len, KINDS.values())) * len(LENGTHS)
+
+
+def test_what_is_said_of_auto_is_what_the_rows_say():
+    rows = [
+        {"kind": kind, "length": length, "ms": ms, "speedup": 10 / ms}
+        for kind, times in {"a": (10, 8, 8.2), "b": (10, 12, 11), "c": (10, 5, 5)}.items()
+        for length, ms in zip((NONE, "4", "auto"), times, strict=True)
     ]
-    assert drawn["4"] == pytest.approx(sorted(times)[1], abs=1e-3)
-    fastest, others = figure.data
-    assert max(fastest["y"]) <= min(others["y"])
-    assert [row[0] for row in figure.table().rows] == ["none", *map(str, LENGTHS[1:])]
+    said = lengths.EXPERIMENT.conclude(rows)
+    assert said.startswith("auto is 1.22× as fast")  # the median of 10/8.2, 10/11 and 10/5
+    assert "within 5% of the best fixed length for 2 of them, and +10%" in said
 
 
-def test_before_anything_is_measured_there_is_a_figure_too():
-    result = next(sweep(FakeDolly(PLAIN), [Request("Say something")]))
-    assert PLOT.draw(result).checked
-    assert PLOT.draw(result).note == "0 of 30 answers measured."
-    assert json.loads(TAB.value(result))["plots"]["lengths"]["table"]["rows"] == []
+def test_with_the_target_as_its_draft_everything_is_accepted_and_nothing_changes():
+    result = run(identical.EXPERIMENT, Alike(PLAIN))
+    for row in result.rows:
+        assert row["acceptance"] == row["identical"] == 1
+        assert row["block"] == row["length"] + 1
+        # A round costs 1 + 0.2 K steps by the fake's costs.
+        wanted = (row["length"] + 1) / (1 + 0.2 * row["length"])
+        assert row["predicted"] == pytest.approx(wanted)
+    assert identical.EXPERIMENT.conclude(result.rows).startswith("Every draft is accepted")
 
 
-def test_the_page_measures_and_is_stopped(page, dolly):
-    page.get_by_role("tab", name="Draft lengths").click()
-    page.get_by_role("button", name="Measure every draft length").click()
-    plot = page.locator("[data-plot=lengths]")
-    plot.get_by_text("Fastest fixed draft length").wait_for()
-    status_says(page, "Draft lengths measured")
-    plot.get_by_text("As a table").click()
-    plot.locator("tbody tr").nth(len(LENGTHS) - 1).wait_for()
-    assert plot.locator("tbody tr").count() == len(LENGTHS)
+def test_a_draft_that_is_not_the_target_is_noticed():
+    result = run(identical.EXPERIMENT, FakeDolly(PLAIN))
+    assert min(row["acceptance"] for row in result.rows) < 1
+    assert identical.EXPERIMENT.conclude(result.rows).startswith("A draft is rejected")
+
+
+# --- the tab --------------------------------------------------------------------------------------
+
+REQUEST = next(view for view in VIEWS if view.experiment is request.EXPERIMENT)
+
+
+def shown(view, result, state="running"):
+    return json.loads(view.value(result, state))
+
+
+@pytest.fixture
+def last(monkeypatch):
+    """A result that is committed."""
+    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
+    sentence = request.EXPERIMENT.conclude(rows)
+    last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
+    monkeypatch.setattr(tab, "saved", lambda experiment: last)
+    return last
+
+
+def test_the_committed_result_is_plotted_with_its_table_sentence_and_badge(last):
+    view = ExperimentView(request.EXPERIMENT)
+    value = shown(view, None, "saved")
+    (plot,) = value["plots"].values()
+    assert [row[0] for row in plot["table"]["rows"]] == [*LENGTHS]
+    assert plot["data"][0]["x"] == [*LENGTHS]
+    assert value["experiment"]["sentence"] == last.sentence
+    assert value["experiment"]["badge"] == "Measured 2026-01-02 on A processor"
+
+
+def test_every_committed_result_is_a_figure_that_plotly_knows():
+    for view in VIEWS:
+        last = saved(view.experiment)
+        assert view.plot.draw(tab.Shown(last.rows if last else (), "")).checked
+
+
+def test_bars_and_lines_of_several_series_differ_in_more_than_colour():
+    result = run(lengths.EXPERIMENT, FakeDolly(PLAIN), repeats=1)
+    view = ExperimentView(lengths.EXPERIMENT)
+    lines = view.plot.draw(tab.Shown(result.rows, result.created)).data
+    assert [line["name"] for line in lines] == [*KINDS]
+    assert len({(line["line"]["dash"], line["marker"]["symbol"]) for line in lines}) == len(KINDS)
+    result = run(identical.EXPERIMENT, Alike(PLAIN))
+    view = ExperimentView(identical.EXPERIMENT)
+    bars = view.plot.draw(tab.Shown(result.rows, result.created)).data
+    assert [bar["name"] for bar in bars] == ["Measured speedup", "Predicted speedup"]
+    assert len({bar["marker"]["pattern"]["shape"] for bar in bars}) == 2
+
+
+def test_bars_are_what_was_measured_with_the_range_of_all_answers():
+    result = run(request.EXPERIMENT, FakeDolly(PLAIN))
+    (bars,) = REQUEST.plot.draw(tab.Shown(result.rows, result.created)).data
+    assert bars["x"] == [*LENGTHS]
+    assert bars["y"] == pytest.approx([row["ms"] for row in result.rows], abs=1e-4)
+    for place, row in enumerate(result.rows):
+        assert bars["y"][place] + bars["error_y"]["array"][place] == pytest.approx(
+            row["slowest"], abs=1e-4
+        )
+
+
+def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_on(last):
+    view = ExperimentView(request.EXPERIMENT)
+    results = [
+        *request.EXPERIMENT.measure(setup(FakeDolly(PLAIN), Request("Say it", max_new_tokens=12)))
+    ]
+    committed = shown(view, None, "saved")
+    begun = shown(view, results[0])
+    assert begun["plots"] == committed["plots"]
+    assert begun["experiment"]["badge"] == committed["experiment"]["badge"]
+    assert begun["experiment"]["progress"] == "0 of 30 measured"
+    first = next(result for result in results if result.rows)
+    part = shown(view, first)
+    assert part["experiment"] == {
+        "state": "running",
+        "badge": "",
+        "sentence": "",
+        "progress": "1 of 30 measured",
+        "plotted": "yes",
+    }
+    whole = shown(view, results[-1], "done")
+    assert whole["experiment"]["badge"] == "Measured here"
+    assert whole["experiment"]["sentence"] == request.EXPERIMENT.conclude(results[-1].rows)
+
+
+def test_an_experiment_without_a_result_says_so(monkeypatch):
+    monkeypatch.setattr(tab, "saved", lambda experiment: None)
+    value = shown(ExperimentView(request.EXPERIMENT), None, "saved")
+    assert value["experiment"]["sentence"] == "Not measured yet."
+    assert value["experiment"]["plotted"] == "no"
+    assert value["plots"]["request"]["table"]["rows"] == []
+
+
+def test_only_what_takes_a_minute_at_most_is_run_on_the_page():
+    for view in VIEWS:
+        where = "page" if view.experiment.seconds <= 60 else "terminal"
+        assert f'data-where="{where}"' in view.markup
+        assert view.experiment.command in view.markup
+
+
+# --- in the browser -------------------------------------------------------------------------------
+
+
+def card(page, name):
+    page.get_by_role("tab", name="Experiments").click()
+    return page.locator(f".experiment[data-experiment={name}]")
+
+
+def test_the_page_shows_the_committed_results_at_once(page):
+    for view in VIEWS:
+        of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")["experiment"]
+        of_view.locator(".came-out", has_text=texts["sentence"]).wait_for()
+        assert of_view.locator(".measured").text_content() == texts["badge"]
+        assert of_view.locator(".start").is_visible() == view.experiment.brief
+        assert of_view.locator(".command").is_visible() != view.experiment.brief
+        of_view.scroll_into_view_if_needed()
+        if texts["plotted"] == "yes":
+            of_view.locator(".js-plotly-plot .main-svg").first.wait_for()
+        else:
+            assert not of_view.locator("[data-plot]").is_visible()
+
+
+def test_an_experiment_is_run_on_the_page(page):
+    of_request = card(page, "request")
+    of_request.get_by_role("button", name="Run “Your request” here").click()
+    of_request.locator(".measured", has_text="Measured here").wait_for()
+    status_says(page, "Measured: Your request")
+    assert "The fastest fixed draft length is" in of_request.locator(".came-out").inner_text()
+    of_request.get_by_text("As a table").click()
+    of_request.locator("tbody tr").nth(len(LENGTHS) - 1).wait_for()
+    assert of_request.locator("tbody tr").count() == len(LENGTHS)
     assert page.locator(".panes[data-source=record]").is_visible()  # the run shown stays
+    with page.expect_download() as download:
+        of_request.locator("[data-keep=csv]").click()
+    assert download.value.suggested_filename == "dolly-request.csv"
 
+
+def test_an_experiment_is_stopped_where_it_was_started(page, dolly):
     dolly.pause = 0.02
-    page.get_by_role("button", name="Measure every draft length").click()
-    status_says(page, "Measuring")
-    page.get_by_test_id("stop").click()
-    plot.get_by_text("of 30 answers measured").wait_for()
+    of_request = card(page, "request")
+    of_request.get_by_role("button", name="Run “Your request” here").click()
+    status_says(page, "Measuring: Your request")
+    of_request.locator(".so-far", has_text="of 30 measured").wait_for()
+    of_request.get_by_role("button", name="Stop “Your request”").click()
     status_says(page, "Stopped")
+    of_request.locator(".start").wait_for()
+    assert "of 30 measured" in of_request.locator(".so-far").inner_text()
 
 
 def test_the_page_says_in_one_line_why_it_could_not_measure(page, dolly):
     dolly.fails = True
-    page.get_by_role("tab", name="Draft lengths").click()
-    page.get_by_role("button", name="Measure every draft length").click()
+    of_request = card(page, "request")
+    of_request.get_by_role("button", name="Run “Your request” here").click()
     page.get_by_test_id("notice").filter(has_text="RuntimeError the <b>engine</b> broke").wait_for()
     status_says(page, "Failed")
+    of_request.locator(".start").wait_for()
+    texts = shown(REQUEST, None, "saved")["experiment"]  # the committed result is back
+    assert of_request.locator(".came-out").text_content() == texts["sentence"]
+
+
+def test_an_experiment_waits_for_the_run_before_it(browser):
+    dolly = FakeDolly(PLAIN, pause=0.05)
+    with served(dolly) as url, opened(browser, url) as first, opened(browser, url) as second:
+        first.get_by_test_id("run").click()
+        status_says(first, "Racing")
+        of_request = card(second, "request")
+        of_request.get_by_role("button", name="Run “Your request” here").click()
+        second.get_by_test_id("place").filter(has_text="in the queue").wait_for()
+        assert len(dolly.started) == 1
+        first.get_by_test_id("stop").click()
+        status_says(second, "Measuring")

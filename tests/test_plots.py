@@ -319,7 +319,8 @@ def test_no_tab_scrolls_sideways(browser, url, dolly):
     with opened(browser, url, 360) as page:
         run(page)
         wait_for_end(page)
-        for tab in ("Timings", "Steps", "Acceptance", "What if", "Cache", "How it works"):
+        tabs = ("Timings", "Steps", "Acceptance", "What if", "Cache", "How it works", "Experiments")
+        for tab in tabs:
             show_tab(page, tab)
             for summary in page.locator("[data-plot] summary").all():
                 if summary.is_visible():

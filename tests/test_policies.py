@@ -81,7 +81,8 @@ def test_the_command_line_lists_a_new_policy(window, capsys):
 def test_the_page_offers_a_new_policy(window):
     drawn = Page(loader_of(FakeDolly(PLAIN))).blocks.blocks.values()
     (menu,) = (one for one in drawn if getattr(one, "label", None) == "KV cache")
-    assert menu.choices[-1] == ("window: the first tokens and the last", window)
+    assert menu.choices[-1] == ("window: the first tokens and the last, f32", window)
+    assert "precision" in menu.info
 
 
 def test_a_trace_names_the_tokens_that_a_block_holds():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import app
+import experiments.__main__
 import pipeline.__main__
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +93,7 @@ def test_every_command_names_a_module_that_exists(path):
 
 
 def test_every_flag_of_the_readme_exists(capsys):
-    for main in (app.main, pipeline.__main__.main):
+    for main in (app.main, pipeline.__main__.main, experiments.__main__.main):
         with pytest.raises(SystemExit):
             main(["--help"])
     known = set(re.findall(FLAG, capsys.readouterr().out))

@@ -7,14 +7,14 @@ import pytest
 
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
-from tests.fake_dolly import PAIR, FakeDolly, loader_of
+from tests.fake_dolly import PAIR, FakeDolly, loader_of, setup
 from tests.served import PLAIN
 from tests.waiting import wait_until
 from ui.header import Status, header_fields
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
-from ui.tabs import draft_lengths
+from ui.tabs.experiments import VIEWS
 
 REQUEST = Request("Say something", max_new_tokens=12)
 
@@ -27,7 +27,8 @@ def session():
 
 
 def measure(session, dolly):
-    return session.measure(draft_lengths.TAB, dolly, REQUEST, Turn())
+    (view,) = (view for view in VIEWS if view.experiment.name == "request")
+    return session.measure(view, setup(dolly, REQUEST), dolly, Turn())
 
 
 def ends(changes):
@@ -42,7 +43,7 @@ def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(s
     next(measuring)
     stopped = session.stop()
     assert stopped.status.line == "Stopped"
-    assert set(stopped.tabs) == {"lengths"}
+    assert set(stopped.tabs) == {"experiment-request"}
     assert all(changes in (Changes(), stopped) for changes in measuring)
     racing = session.race(dolly, REQUEST, Turn())
     next(racing)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.engines import OURS
 from benchmarks.peers import Engine
-from benchmarks.prompts import evenly
 from benchmarks.spec_bench import questions, summed_up
+from experiments.prompts import evenly
 from pipeline.errors import UserError
 
 

@@ -13,6 +13,7 @@ from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 from tests.traces import alone, old, ran, timed
 from ui.tabs.cache import picture, saved
+from ui.tabs.experiments import VIEWS
 from ui.tabs.how import how, paper
 from ui.tabs.registry import RUN_TABS, TABS, run_values
 from ui.tabs.tab import RunTab
@@ -53,6 +54,10 @@ def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
         assert places == [plot.name for plot in tab.plots]
         if isinstance(tab, RunTab):
             assert list(json.loads(tab.value(trace))["plots"]) == places
+        names += places
+    for view in VIEWS:
+        places = re.findall(r'data-plot="(\w+)"', view.markup)
+        assert list(json.loads(view.value(None, "saved"))["plots"]) == places
         names += places
     assert len(set(names)) == len(names)
 

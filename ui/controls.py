@@ -14,6 +14,7 @@ from pipeline.errors import UserError
 from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
 from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
+from pipeline.runtime.kv_cache.policy import CachePolicy
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import POLICIES
 from ui import link
@@ -169,6 +170,11 @@ def _typed(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _described(policy: CachePolicy) -> str:
+    """The cache policy in the menu, with the precision that it has by default."""
+    return f"{policy.name}: {policy.summary}, {policy.precision}"
+
+
 def _example(pair: Pair, place: int) -> gr.Button:
     there = place < len(pair.examples)
     label = pair.examples[place].label if there else ""
@@ -254,9 +260,10 @@ def _settings(
             min_width=110,
         )
         kv_cache = gr.Dropdown(
-            [(f"{name}: {policy.summary}", name) for name, policy in POLICIES.items()],
+            [(_described(policy), name) for name, policy in POLICIES.items()],
             value=default["kv_cache"],
             label="KV cache",
+            info="Kinds differ in precision and kernels too. Experiments compare them alike",
         )
         kv_precision = gr.Dropdown(
             _KV_PRECISIONS, value=default["kv_precision"], label="KV precision"

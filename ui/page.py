@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from experiments.experiment import Setup
 from pipeline.errors import UserError
 from pipeline.request import Request
 from ui import api, link
@@ -25,8 +26,9 @@ from ui.run.recorded import recorded
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
-from ui.tabs.registry import EXPERIMENTS, TABS
-from ui.tabs.tab import ExperimentTab
+from ui.tabs.experiments import TAB as EXPERIMENTS
+from ui.tabs.experiments import VIEWS, ExperimentView
+from ui.tabs.registry import TABS
 from ui.theme import THEME
 from ui.timeline import TIMELINE
 
@@ -132,20 +134,25 @@ class Page:
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
-        self._measure: dict[str, gr.Button] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name) as self._tabs[tab.name]:
-                    if isinstance(tab, ExperimentTab):
-                        button = gr.Button(tab.button, size="sm", elem_classes="measure")
-                        self._measure[tab.name] = button
                     tab.add(first.tabs.get(tab.name, ""))
+                    if tab is EXPERIMENTS:
+                        self._add_experiments()
         with gr.Row(elem_id="exports"):
             self._upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
             self._downloads = [
                 gr.DownloadButton("Download the trace", visible=False, size="sm", elem_id="trace"),
                 gr.DownloadButton("Steps as CSV", visible=False, size="sm"),
             ]
+
+    def _add_experiments(self) -> None:
+        with gr.Column(elem_id="experiment-list"):
+            for view in VIEWS:
+                view.add()
+            brief = (view for view in VIEWS if view.experiment.brief)
+            self._measure = {view: view.add_button() for view in brief}
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -166,8 +173,8 @@ class Page:
 
         running = [controls.run.click(self.run, **on_models)]
         running += [
-            self._measure[tab.name].click(partial(self.measure, tab), **on_models)
-            for tab in EXPERIMENTS
+            button.click(partial(self.measure, view), **on_models)
+            for view, button in self._measure.items()
         ]
         stopping = controls.stop.click(None, cancels=running).then(
             self.stop, outputs=self._outputs, **at_once
@@ -213,12 +220,14 @@ class Page:
         yield from self._answer(session, form, start)
 
     def measure(
-        self, tab: ExperimentTab, session: Session, _: Mode, *form: Any
+        self, view: ExperimentView, session: Session, _: Mode, *form: Any
     ) -> Iterator[Outputs]:
         """Handles a click on an experiment's button."""
 
         def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
-            return session.measure(tab, dolly, request, self._turn)
+            choice, load = self._loader.choice, self._loader.load
+            setup = Setup(choice=choice, request=request, load=load, loaded=dolly)
+            return session.measure(view, setup, dolly, self._turn)
 
         yield from self._answer(session, form, start)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.experiment import Setup
 from pipeline.decoding.memory import Memory
 from pipeline.errors import UserError
 from pipeline.models.pairs import Pair
@@ -21,8 +22,8 @@ from ui.run.race import RaceDisplay, replayed
 from ui.run.recorded import read_trace
 from ui.run.turn import Turn
 from ui.run.view_state import Changes, ViewState
+from ui.tabs.experiments import ExperimentView
 from ui.tabs.registry import TABS
-from ui.tabs.tab import ExperimentTab
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -95,14 +96,15 @@ class Session:
             self._memory.add([*trace.prompt_tokens, *(token.id for token in lane.tokens)])
 
     def measure(
-        self, tab: ExperimentTab, dolly: Dolly, request: Request, turn: Turn
+        self, view: ExperimentView, setup: Setup, dolly: Dolly, turn: Turn
     ) -> Iterator[Changes]:
-        """Runs the experiment of `tab` on the request. The last run stays on the page.
+        """Runs the experiment of `view`. The last run stays on the page.
 
         Closing it cancels the experiment; `stop` returns its final view.
         """
-        work = turn.hold(tab.measure(dolly, request))
-        yield from self._follow(Activity(work, ExperimentDisplay(tab, request, dolly)))
+        work = turn.hold(view.experiment.measure(setup))
+        display = ExperimentDisplay(view, setup.request, dolly, turn.taken)
+        yield from self._follow(Activity(work, display))
 
     def _follow(self, activity: Activity) -> Iterator[Changes]:
         self._activity = activity

@@ -65,7 +65,7 @@ def chosen(options: argparse.Namespace) -> Choice:
     """The choice that the flags make.
 
     Raises:
-        UserError: they contradict each other, or there is no such pair.
+        UserError: they contradict each other or the pair, or there is no such pair.
     """
     own = options.target, options.draft
     if any(own):
@@ -74,14 +74,20 @@ def chosen(options: argparse.Namespace) -> Choice:
         pair = own_pair(options.target or "", options.draft or "")
     else:
         pair = find_pair(options.pair or DEFAULT_PAIR)
-    pair = pair.with_weights(options.weights, options.draft_weights or options.weights)
+    store = Store(options.cache_dir)
+    weights = options.weights, options.draft_weights or options.weights
+    for wanted, model in zip(weights, (pair.target, pair.draft), strict=True):
+        if wanted and store.fixed(model):
+            remedy = f"{model.name} is an IR, whose weights stay as they are; leave it out"
+            raise UserError("weights", wanted, remedy)
+    pair = pair.with_weights(*weights)
     if options.remote_code:
         pair = replace(
             pair,
             target=replace(pair.target, remote_code=True),
             draft=replace(pair.draft, remote_code=True),
         )
-    return Choice(pair, Store(options.cache_dir), options.device)
+    return Choice(pair, store, options.device)
 
 
 def state(pair: Pair, store: Store) -> str:

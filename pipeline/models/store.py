@@ -45,13 +45,18 @@ class Store:
     def find(self, model: Model) -> Path | None:
         """The folder of its IR; None if there is none."""
         source = _local(model)
-        if source and (source / _XML).is_file():
+        if self.fixed(model):
             return source
         kept = self._place(model)
         if not (kept / _XML).is_file():
             return None
         newer = source and (source / "config.json").is_file() and _newer(source, kept)
         return None if newer else kept
+
+    def fixed(self, model: Model) -> bool:
+        """Whether it is a folder with an IR, whose weights keep their precision."""
+        source = _local(model)
+        return source is not None and (source / _XML).is_file()
 
     def folder(self, model: Model) -> Path:
         """The folder of its IR.

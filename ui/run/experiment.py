@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from experiments.result import Result
 from pipeline.request import Request
 from ui.errors import logged_line
 from ui.header import Status
 from ui.run.view_state import Changes
-from ui.tabs.tab import ExperimentTab, Outcome
+from ui.tabs.experiments import ExperimentView
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -19,35 +20,52 @@ _PERIOD = 1.0  # seconds between two drawings
 
 
 class ExperimentDisplay:
-    """Redraws the experiment's tab whenever its result has grown."""
+    """Redraws the experiment whenever its result has grown.
 
-    def __init__(self, tab: ExperimentTab, request: Request, dolly: Dolly) -> None:
-        self._tab, self._request, self._dolly = tab, request, dolly
-        self._latest: Outcome | None = None
-        self._shown: Outcome | None = None
+    Args:
+        waiting: it begins only after another run.
+    """
+
+    def __init__(
+        self, view: ExperimentView, request: Request, dolly: Dolly, waiting: bool = False
+    ) -> None:
+        self._view, self._request, self._dolly = view, request, dolly
+        self._waiting = waiting
+        self._shown: Result | None = None
         self._drawn = 0.0
 
     def begin(self, tab: str) -> Changes:
-        return Changes(status=self._status("running", self._tab.running), notice="")
-
-    def progress(self, reports: Sequence[Outcome], tab: str) -> Changes:
-        self._latest = reports[-1] if reports else self._latest
-        if self._latest is self._shown or monotonic() - self._drawn < _PERIOD:
-            return Changes()
-        self._shown, self._drawn = self._latest, monotonic()
-        return Changes(tabs=self._draw(self._latest, tables=False))
-
-    def end(self, latest: Outcome | None, failure: BaseException | None) -> Changes:
-        done = latest is not None and latest.complete
-        status = Status("ready", self._tab.done if done else "Stopped")
+        doing = "Waiting for another run to end" if self._waiting else self._measuring
         return Changes(
-            tabs=self._draw(latest, tables=True),
-            status=Status("error", "Failed") if failure else status,
+            tabs=self._draw(None, "running"), status=self._status("running", doing), notice=""
+        )
+
+    def progress(self, reports: Sequence[Result], tab: str) -> Changes:
+        if not reports:
+            return Changes()
+        begun = self._status("running", self._measuring) if self._waiting else None
+        self._waiting = False
+        latest, now = reports[-1], monotonic()
+        if latest is self._shown or now - self._drawn < _PERIOD:
+            return Changes(status=begun)
+        self._shown, self._drawn = latest, now
+        return Changes(tabs=self._draw(latest, "running"), status=begun)
+
+    def end(self, latest: Result | None, failure: BaseException | None) -> Changes:
+        state = "failed" if failure else "done" if latest and latest.complete else "stopped"
+        line = f"Measured: {self._view.title}" if state == "done" else state.capitalize()
+        return Changes(
+            tabs=self._draw(latest, state),
+            status=self._status("error" if failure else "ready", line),
             notice=logged_line(failure) if failure else "",
         )
 
-    def _draw(self, outcome: Outcome | None, tables: bool) -> dict[str, str]:
-        return {self._tab.name: self._tab.value(outcome, tables)} if outcome else {}
+    @property
+    def _measuring(self) -> str:
+        return f"Measuring: {self._view.title}"
+
+    def _draw(self, result: Result | None, state: str) -> dict[str, str]:
+        return {self._view.name: self._view.value(result, state, tables=state != "running")}
 
     def _status(self, state: str, line: str) -> Status:
         return Status(state, line, self._request.draft_length, self._dolly)

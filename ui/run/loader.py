@@ -34,12 +34,12 @@ class Loader:
 
     Attributes:
         choice: that of the current pair, which may still be loading.
+        load: as it was given.
         pairs: those that visitors can select: the registry's, and the first one.
     """
 
     def __init__(self, choice: Choice, load: Load, fixed: bool = False) -> None:
-        self.choice, self.fixed = choice, fixed
-        self._load = load
+        self.choice, self.load, self.fixed = choice, load, fixed
         self._changing = threading.Lock()
         self.pairs = PAIRS | {choice.pair.name: choice.pair}
         self._loading = Task(self._obtain(choice), name="load")
@@ -115,7 +115,7 @@ class Loader:
         try:
             yield from choice.obtain(loaded_bytes)
             yield _LOADING
-            return self._load(choice)
+            return self.load(choice)
         except UserError:
             raise
         except Exception as error:

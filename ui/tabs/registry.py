@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline.trace.record import Trace
-from ui.tabs import acceptance, cache, draft_lengths, how, steps, timings, trace_api, what_if
-from ui.tabs.tab import ExperimentTab, RunTab, Tab
+from ui.tabs import acceptance, cache, experiments, how, steps, timings, trace_api, what_if
+from ui.tabs.tab import RunTab, Tab
 
 TABS: tuple[Tab, ...] = (
     timings.TAB,
@@ -13,11 +13,10 @@ TABS: tuple[Tab, ...] = (
     what_if.TAB,
     cache.TAB,
     how.TAB,
-    draft_lengths.TAB,
+    experiments.TAB,
     trace_api.TAB,
 )
 RUN_TABS = {tab.name: tab for tab in TABS if isinstance(tab, RunTab)}
-EXPERIMENTS = [tab for tab in TABS if isinstance(tab, ExperimentTab)]
 
 
 def run_values(trace: Trace) -> dict[str, str]:

@@ -1,21 +1,17 @@
-"""The kinds of tabs: a text, a view of a run, an experiment."""
+"""The kinds of tabs: a text, a view of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import gradio as gr
 
-from pipeline.request import Request
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.plots.figure import PLOTLY, Json
 from ui.plots.plot import Plot, plots_json
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 PLOT_SCRIPTS = ("plots/table", "plots/plots")
 _PLOTS_HERE = "<!-- plots -->"
@@ -66,32 +62,3 @@ class RunTab(Tab):
     def value(self, trace: Trace, tables: bool = True) -> str:
         """The value of its view. During a run, `tables` are left out to save time."""
         return encode({"plots": plots_json(self.plots, trace, tables), **self.details(trace)})
-
-
-class Outcome(Protocol):
-    """The result of an experiment so far."""
-
-    @property
-    def complete(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentTab(Tab):
-    """A tab with an experiment of `experiments/`, which a visitor starts.
-
-    Attributes:
-        button: the label of the button that starts it.
-        running: the status while it runs.
-        done: the status after its end.
-        measure: runs it on the form's request; yields its outcome so far after every event of a
-            run. The plots show the outcome.
-    """
-
-    button: str
-    running: str
-    done: str
-    measure: Callable[[Dolly, Request], Generator[Any, None, None]]
-
-    def value(self, outcome: Any, tables: bool = True) -> str:
-        """The value of its view. During a run, `tables` are left out to save time."""
-        return encode({"plots": plots_json(self.plots, outcome, tables)})

@@ -1,4 +1,4 @@
-"""GPT-NeoX models of several sizes with random weights, for benchmarks of time alone."""
+"""GPT-NeoX models of several sizes with random weights, for measurements of time alone."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ SHAPES = {
         Sized("60M", 640, 10, 8192),
         Sized("160M", 768, 12, 50280),  # Pythia-160m's
         Sized("410M", 1024, 24, 50280),  # Pythia-410m's
+        Sized("3B", 2560, 32, 50280),  # Dolly v2 3B's, but for the size of its heads
     )
 }
 
 
-def model_folder(sized: Sized, weights: Weights, tokenizer: Path) -> Path:
+def model_folder(
+    sized: Sized, weights: Weights, tokenizer: Path, store: Store | None = None
+) -> Path:
     """The folder of the IR of that size, which is created if missing: minutes for a large one, and
     needs torch.
 
     Args:
         tokenizer: any `tokenizer.json`; its text is not used.
+        store: where it is kept; None takes the user's.
     """
-    folder = Store().root / "shapes" / f"{sized.name}-{weights}"
+    folder = (store or Store()).root / "shapes" / f"{sized.name}-{weights}"
     if not folder.is_dir():
         import torch
         from transformers import GPTNeoXConfig, GPTNeoXForCausalLM

@@ -1,0 +1,86 @@
+"""How near a model's distributions are to those of a reference, on the reference's own texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.decoding.sampling import SamplingParams, probabilities, sample_token
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.runtime.model import OVModel
+
+_UNSHAPED = SamplingParams(temperature=1)  # a model's own distribution
+_CHUNK = 4  # tokens of a forward pass
+_LEAST = 1e-30  # a probability whose logarithm is finite
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Token ids of a prompt, and of the answer on which quality is measured."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """
+    Attributes:
+        top1: the share of positions with the same most likely token.
+        kl: the mean Kullback-Leibler divergence from the reference, in nats per token.
+        positions: that were compared.
+    """
+
+    top1: float
+    kl: float
+    positions: int
+
+
+def written(
+    model: OVModel,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    count: int,
+    vocab_size: int,
+    end_ids: frozenset[int],
+) -> list[Text]:
+    """The model's answers to the prompts, of at most `count` tokens."""
+    texts = []
+    for prompt in prompts:
+        sequence, rng = model.sequence(vocab_size), np.random.default_rng(params.seed)
+        answer: list[int] = []
+        unread = [*prompt]
+        while len(answer) < count and (not answer or answer[-1] not in end_ids):
+            answer.append(sample_token(sequence.forward(unread, 1).logits, params, rng))
+            unread = answer[-1:]
+        texts.append(Text(prompt, answer))
+    return texts
+
+
+def distributions(model: OVModel, text: Text, vocab_size: int) -> NDArray[np.float32]:
+    """The model's distributions at each token of the answer, float32[answer, vocab]."""
+    sequence = model.sequence(vocab_size)
+    tokens, first = [*text.prompt, *text.answer[:-1]], len(text.prompt)
+    logits = [sequence.forward(tokens[:first], 1).logits]
+    chunks = (tokens[at : at + _CHUNK] for at in range(first, len(tokens), _CHUNK))
+    logits += [sequence.forward(chunk, len(chunk)).logits for chunk in chunks]
+    return probabilities(np.concatenate(logits), _UNSHAPED)
+
+
+def compared(
+    distributions: Sequence[NDArray[np.float32]], reference: Sequence[NDArray[np.float32]]
+) -> Quality:
+    """Compares distributions, float32[answer, vocab] for each text, with the reference's."""
+    same = positions = 0
+    divergence = 0.0
+    for got, expected in zip(distributions, reference, strict=True):
+        same += int((got.argmax(axis=1) == expected.argmax(axis=1)).sum())
+        positions += len(expected)
+        ratio = np.log(np.maximum(expected, _LEAST)) - np.log(np.maximum(got, _LEAST))
+        divergence += float((expected * ratio).sum(dtype=np.float64))
+    return Quality(same / positions, divergence / positions, positions)

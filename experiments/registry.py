@@ -1,0 +1,42 @@
+"""The registry of experiments. To add one, write a module here and list it in `EXPERIMENTS`."""
+
+from __future__ import annotations
+
+from experiments import (
+    ablation,
+    identical,
+    larger,
+    lengths,
+    precision,
+    request,
+    useless,
+    widths,
+)
+from experiments.experiment import Experiment
+from pipeline.errors import UserError
+
+# By name, in the order of the page.
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        request.EXPERIMENT,
+        lengths.EXPERIMENT,
+        useless.EXPERIMENT,
+        identical.EXPERIMENT,
+        precision.EXPERIMENT,
+        ablation.EXPERIMENT,
+        widths.EXPERIMENT,
+        larger.EXPERIMENT,
+    )
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    """Returns the experiment of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in EXPERIMENTS:
+        raise UserError("experiment", name, f"choose one of {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

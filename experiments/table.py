@@ -1,0 +1,14 @@
+"""Tables in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints a table; the first column is aligned left, the others right."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        first, *others = zip(row, widths, strict=True)
+        print(first[0].ljust(first[1]), *(text.rjust(width) for text, width in others), sep="  ")

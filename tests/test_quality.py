@@ -1,0 +1,69 @@
+"""How near distributions are to a reference's, and the experiment on the precision of weights."""
+
+import numpy as np
+import pytest
+
+from experiments import precision
+from experiments.answers import Condition, answered
+from experiments.precision import EXPERIMENT
+from experiments.quality import Quality, compared, distributions, written
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.request import Request
+from tests.fake_dolly import FakeDolly
+from tests.served import PLAIN
+from tests.tiny import tiny
+
+PROMPT = [5, 9, 300, 12, 40, 41]
+
+
+def test_quality_is_of_all_positions_of_all_texts():
+    reference = [np.array([[0.5, 0.5, 0.0]]), np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]])]
+    got = [np.array([[0.6, 0.4, 0.0]]), np.array([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])]
+    quality = compared(got, reference)
+    assert [quality.positions, quality.top1] == [3, pytest.approx(2 / 3)]
+    one = 0.5 * np.log(0.5 / 0.6) + 0.5 * np.log(0.5 / 0.4)
+    other = 0.2 * np.log(0.2 / 0.5) + 0.5 * np.log(0.5 / 0.2)
+    assert quality.kl == pytest.approx((one + other) / 3)
+    assert compared(reference, reference) == Quality(1, 0, 3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_is_as_good_as_itself_on_its_own_text(temperature):
+    model, params = tiny().models().target, SamplingParams(temperature, seed=1)
+    (text,) = written(model, [PROMPT], params, 12, model.vocab_size, frozenset())
+    assert [len(text.answer), [*text.prompt]] == [12, PROMPT]
+    found = [distributions(model, text, model.vocab_size)]
+    assert found[0].shape == (12, model.vocab_size)
+    assert compared(found, found).top1 == 1
+    if not temperature:
+        assert found[0].argmax(axis=1).tolist() == [*text.answer]
+
+
+def test_an_answer_ends_with_the_end_key():
+    model, greedy = tiny().models().target, SamplingParams()
+    (whole,) = written(model, [PROMPT], greedy, 12, model.vocab_size, frozenset())
+    (cut,) = written(model, [PROMPT], greedy, 12, model.vocab_size, frozenset(whole.answer[3:4]))
+    assert [*cut.answer] == [*whole.answer[: whole.answer.index(whole.answer[3]) + 1]]
+
+
+def test_every_pair_of_precisions_has_a_row_for_each_kind_of_text():
+    dollies = {pair: FakeDolly(PLAIN) for pair in precision._PAIRS}
+    conditions = [
+        Condition(precision._name(pair, text, mode), dolly, mode, precision._TEXTS[text])
+        for pair, dolly in dollies.items()
+        for text in precision._TEXTS
+        for mode in ("autoregressive", "speculative")
+    ]
+    *_, answers = answered(conditions, [Request("Say it", max_new_tokens=12)], 1)
+    qualities = {
+        (weights, text): Quality(0.9, 0.01, 10)
+        for weights in precision._EVERY
+        for text in precision._TEXTS
+    }
+    peaks = dict.fromkeys(precision._PAIRS, None)  # not measurable on every system
+    rows = [*precision._rows(qualities, peaks, answers)]
+    assert len(rows) == 2 * len(precision._PAIRS)
+    assert {key for row in rows for key in row} == {c.name for c in EXPERIMENT.columns}
+    assert {row["identical"] for row in rows if row["text"] == "greedy"} == {1}
+    assert {row["identical"] for row in rows if row["text"] == "sampled"} == {None}
+    assert "90.0% of positions" in EXPERIMENT.conclude(rows)

@@ -1,0 +1,125 @@
+"""The figure and the table of an experiment's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from experiments.experiment import Experiment
+from experiments.result import Cell, Column, Row, Rows, number
+from ui.plots.figure import Figure, Json, axes, bar_style, merged
+from ui.plots.table import Table
+
+_HEIGHT = 300
+# By series: colour, pattern of bars, dash and symbol of lines.
+_STYLES = (
+    ("--verify-time", "", "solid", "circle"),
+    ("--resampled-edge", "/", "dash", "square"),
+    ("--remembered-edge", ".", "dot", "diamond"),
+    ("--bonus-edge", "x", "dashdot", "triangle-up"),
+    ("--draft-time", "\\", "longdash", "cross"),
+    ("--other-time", "-", "longdashdot", "x"),
+    ("--ink", "|", "solid", "star"),
+    ("--brand-strong", "+", "dash", "pentagon"),
+)
+
+
+def draw(experiment: Experiment, rows: Rows, shown: str) -> Figure:
+    """The plot of an experiment's rows.
+
+    Args:
+        rows: those measured so far; there may be none.
+        shown: the id of the result; a visitor's zoom is kept until it changes.
+    """
+    chart = experiment.chart
+    x, first = experiment.column(chart.x), experiment.column(chart.y[0])
+    if chart.series:
+        groups = [
+            (str(each), first, [row for row in rows if row[chart.series] == each])
+            for each in dict.fromkeys(row[chart.series] for row in rows)
+        ]
+    else:
+        columns = [experiment.column(name) for name in chart.y]
+        groups = [(column.title, column, [*rows]) for column in columns]
+    single = len(groups) == 1
+    data = [
+        _trace(experiment, place, name, column, group) | {"showlegend": not single}
+        for place, (name, column, group) in enumerate(groups)
+    ]
+    numeric = chart.kind == "lines" and all(isinstance(row[chart.x], int | float) for row in rows)
+    order = [x.text(row[chart.x]) for row in rows]
+    layout = axes(
+        shown,
+        x.heading,
+        chart.axis or first.heading,
+        height=_HEIGHT,
+        barmode="group",
+        bargap=0.3,
+        xaxis={} if numeric else {"type": "category", "categoryarray": [*dict.fromkeys(order)]},
+        yaxis={"type": "log" if chart.logarithmic else "linear"},
+    )
+    if (level := chart.level(rows)) is not None:
+        line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
+        across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level}
+        layout = merged(layout, {"shapes": [across | {"line": line}]})
+    return Figure(data, layout, partial(table, experiment.columns, rows))
+
+
+def table(columns: Sequence[Column], rows: Rows) -> Table:
+    """The table of all columns."""
+    texts = [[column.text(row.get(column.name)) for column in columns] for row in rows]
+    return Table(tuple(column.heading for column in columns), texts)
+
+
+def _trace(experiment: Experiment, place: int, name: str, y: Column, rows: Rows) -> Json:
+    chart, x = experiment.chart, experiment.column(experiment.chart.x)
+    colour, pattern, dash, symbol = _STYLES[place % len(_STYLES)]
+    lines = chart.kind == "lines"
+    made: Json = {
+        "x": [_place(x, row[x.name], lines) for row in rows],
+        "y": [_rounded(y.value(row[y.name])) for row in rows],
+        "name": name,
+        "hovertemplate": f"{x.title} %{{x}}<br>%{{y:.{y.digits}f}} {y.unit}<extra>{name}</extra>",
+    }
+    if chart.whiskers:
+        made["error_y"] = _whiskers(rows, y, *map(experiment.column, chart.whiskers))
+    if lines:
+        return made | {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "line": {"color": f"var({colour})", "width": 2, "dash": dash},
+            "marker": {"color": f"var({colour})", "symbol": symbol, "size": 8},
+        }
+    return made | {
+        "type": "bar",
+        "text": [y.text(row[y.name]) for row in rows],
+        "textposition": "outside" if not chart.whiskers else "none",
+        "textfont": {"color": "var(--ink)"},
+        "cliponaxis": False,
+        "marker": bar_style(colour, pattern),
+    }
+
+
+def _whiskers(rows: Rows, y: Column, low: Column, high: Column) -> Json:
+    """How far the range of each mark reaches up and down."""
+
+    def beyond(row: Row, end: Column) -> float:
+        value, edge = y.value(row[y.name]), end.value(row[end.name])
+        return 0.0 if value is None or edge is None else abs(number(edge) - number(value))
+
+    return {
+        "type": "data",
+        "array": [beyond(row, high) for row in rows],
+        "arrayminus": [beyond(row, low) for row in rows],
+        "color": "var(--ink)",
+        "thickness": 1,
+    }
+
+
+def _place(x: Column, cell: Cell, lines: bool) -> Cell:
+    """Where on its axis: numbers of lines are on a scale, all others are categories."""
+    return cell if lines and isinstance(cell, int | float) else x.text(cell)
+
+
+def _rounded(cell: Cell) -> Cell:
+    return round(cell, 5) if isinstance(cell, float) else cell

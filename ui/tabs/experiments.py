@@ -1,0 +1,124 @@
+"""The experiments: each with its question, its last result, and a button that runs it here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+import gradio as gr
+
+from experiments.experiment import Experiment
+from experiments.registry import EXPERIMENTS
+from experiments.result import Result, Rows
+from experiments.saved import saved
+from ui.component import asset, component, encode
+from ui.plots.figure import PLOTLY, Figure
+from ui.plots.plot import Plot, plots_json
+from ui.plots.rows import draw
+from ui.tabs.tab import PLOT_SCRIPTS, Tab
+
+_NOT_YET = "Not measured yet."
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a view shows: a result of this machine, or the committed one."""
+
+    rows: Rows
+    created: str
+
+
+class ExperimentView:
+    """The view of an experiment on the page.
+
+    Attributes:
+        name: of the view.
+        title: of the experiment.
+        plot: of its rows.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.name, self.title = f"experiment-{experiment.name}", experiment.title
+        chart = experiment.chart
+        heading = chart.axis or experiment.column(chart.y[0]).heading
+        self.plot: Plot[Shown] = Plot(
+            name=experiment.name,
+            heading=f"{heading[0].upper()}{heading[1:]}",
+            sentence=chart.reading,
+            draw=self._draw,
+        )
+        self._saved = saved(experiment)
+
+    def add(self) -> gr.HTML:
+        """Adds it to the page being built."""
+        scripts = (*PLOT_SCRIPTS, "experiments/experiment")
+        value = self.value(None, "saved")
+        return component(self.name, scripts, value, self.markup, plotly=str(PLOTLY))
+
+    def add_button(self) -> gr.Button:
+        """Adds the button that starts it: hidden, and pressed by the one in its markup."""
+        name = f"measure-{self.experiment.name}"
+        return gr.Button(self.title, elem_id=name, elem_classes="measure")
+
+    @property
+    def markup(self) -> str:
+        """Without values, which a script fills in."""
+        experiment = self.experiment
+        needs = f" It needs {experiment.needs}." if experiment.needs else ""
+        return asset("experiments/experiment.html").format(
+            name=experiment.name,
+            where="page" if experiment.brief else "terminal",
+            title=escape(self.title),
+            question=escape(experiment.question),
+            takes=escape(f"It takes about {experiment.takes}.{needs}"),
+            command=escape(experiment.command),
+            plot=self.plot.markup,
+        )
+
+    def value(self, result: Result | None, state: str, tables: bool = True) -> str:
+        """The value of its view.
+
+        Args:
+            result: measured here so far; without rows, the committed one is shown.
+            state: "saved", "running", "done", "stopped" or "failed".
+            tables: left out during a run to save time.
+        """
+        shown = Shown(result.rows, result.created) if result and result.rows else None
+        fields = {"state": state, "badge": "", "sentence": "", "progress": ""}
+        if result:
+            fields["progress"] = result.progress
+        if result and result.complete:
+            fields["sentence"] = self.experiment.conclude(result.rows)
+            fields["badge"] = "Measured here"
+        elif shown is None:
+            fields |= self._committed
+        shown = shown or self._shown
+        plots = plots_json((self.plot,), shown, tables or not (result and result.rows))
+        fields["plotted"] = "yes" if shown.rows else "no"
+        return encode({"plots": plots, "experiment": fields})
+
+    @property
+    def _committed(self) -> dict[str, str]:
+        """The texts of the committed result."""
+        last = self._saved
+        if last is None:
+            return {"sentence": _NOT_YET, "badge": ""}
+        return {"sentence": last.sentence, "badge": last.badge}
+
+    @property
+    def _shown(self) -> Shown:
+        """The committed result; without rows if there is none."""
+        return Shown(self._saved.rows, self._saved.created) if self._saved else Shown((), "")
+
+    def _draw(self, shown: Shown) -> Figure:
+        return draw(self.experiment, shown.rows, shown.created)
+
+
+VIEWS = [ExperimentView(experiment) for experiment in EXPERIMENTS.values()]
+TAB = Tab(
+    name="experiments",
+    title="Experiments",
+    template="experiments/introduction.html",
+    scripts=(),
+)
