@@ -288,7 +288,7 @@ def main() -> int:
     subjects = (DEFAULT_PAIR, "160M", "410M")
     parser.add_argument("--subjects", nargs="+", choices=subjects, default=subjects)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--counts", nargs="+", type=int, default=[40, 100, 256])
+    parser.add_argument("--counts", nargs="+", type=int, default=[40, 100])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)  # be its process
     parser.add_argument("--models", type=json.loads, help=argparse.SUPPRESS)
@@ -315,7 +315,14 @@ def main() -> int:
         show(subject, results[subject])
     for note in notes:
         print(note)
-    save("peers", draft_length=DRAFT_LENGTH, counts=options.counts, notes=notes, results=results)
+    save(
+        "peers",
+        draft_length=DRAFT_LENGTH,
+        counts=options.counts,
+        repeats=options.repeats,
+        notes=notes,
+        results=results,
+    )
     return 0
 
 
