@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.prompts import KINDS
-from benchmarks.report import save, table
+from benchmarks.report import save
 from benchmarks.wrapped import WrappedBlock, WrappedLM
+from experiments.prompts import KINDS
+from experiments.table import table
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Auto, DraftLength, Fixed, Foresee
 from pipeline.decoding.drafters import Parts, find_drafter
