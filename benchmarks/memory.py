@@ -1,11 +1,13 @@
 """Measures the drafter that copies from earlier answers, on held-out Dolly instructions.
 
-    python -m benchmarks.memory [--count 30]
+    python -m benchmarks.memory [--count 24]
 
 1. Asked again: the speedup of a question that was answered before.
 2. A follow-up: that of a summary of a passage about which something was asked before.
 3. A first question: milliseconds per token with a memory of other answers, over those of the same
-   drafter without one, alternately.
+   drafter without one, alternately. It comes first, so that both have learned as much.
+
+The bars: 4 and 2.5 times autoregression, and a loss of less than 1 %.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from benchmarks.report import save
 from experiments.spread import Spread
@@ -60,28 +63,39 @@ def follow_ups(dolly: Dolly, requests: Sequence[Request]) -> list[Trace]:
     return races
 
 
-def first_questions(dolly: Dolly, requests: Sequence[Request]) -> list[float]:
-    """For each request but the first, the time per token with a memory of those before it over
-    that without one.
+class FirstQuestion(NamedTuple):
+    """Seconds per token of a question that was never asked: medians of its answers.
+
+    Attributes:
+        remembering: with a memory of other questions and their answers.
+        without: of the same drafter without a memory.
     """
-    memory, ratios = Memory(), []
+
+    remembering: float
+    without: float
+
+
+def first_questions(dolly: Dolly, requests: Sequence[Request], repeats: int) -> list[FirstQuestion]:
+    """Each request but the first, with a memory of those before it and without, alternately."""
+    memory, found = Memory(), []
     for number, request in enumerate(requests):
-        without = replace(request, drafter=HYBRID.name)
-        order = (request, without) if number % 2 else (without, request)
-        seconds = {}
-        for one in order:
-            trace = dolly.start(one, "speculative", memory).finish()
-            seconds[one.drafter] = trace.lanes["speculative"].seconds_per_token or 0.0
-        ask(dolly, request, memory, "speculative")
+        both = (request, replace(request, drafter=HYBRID.name))
+        seconds: dict[str, list[float]] = {one.drafter: [] for one in both}
+        for repeat in range(repeats):
+            for one in both[:: 1 if (number + repeat) % 2 else -1]:
+                trace = dolly.start(one, "speculative", memory).finish()
+                seconds[one.drafter].append(trace.lanes["speculative"].seconds_per_token or 0.0)
         if number:
-            ratios.append(seconds[MEMORY.name] / seconds[HYBRID.name])
-    return ratios
+            found.append(FirstQuestion(median(seconds[MEMORY.name]), median(seconds[HYBRID.name])))
+        ask(dolly, request, memory, "speculative")
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default=DEFAULT_PAIR)
-    parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--count", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=3, help="of a first question")
     parser.add_argument("--data", type=Path, default=DATA)
     options = parser.parse_args()
     settings: dict[str, Any] = {
@@ -98,9 +112,9 @@ def main() -> int:
             for r in records
             if 0 < len(r.context) <= _CONTEXT_CHARACTERS
         ]
+        first = first_questions(dolly, alone[: options.count], options.repeats)
         again = asked_again(dolly, alone[: options.count])
         following = follow_ups(dolly, passages[: options.count])
-        first = Spread.of(first_questions(dolly, alone[: options.count]))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -119,8 +133,16 @@ def main() -> int:
             for name, row in figures.items()
         ],
     )
-    print(f"a first question: {first} × the time per token without a memory")
-    save("memory", pair=dolly.about, **settings, results=figures, first_question=asdict(first))
+    ratios = Spread.of([one.remembering / one.without for one in first])
+    whole = sum(one.remembering for one in first) / sum(one.without for one in first)
+    print(f"a first question: {ratios} × the time per token without a memory; of all, {whole:.3f}")
+    save(
+        "memory",
+        pair=dolly.about,
+        **settings,
+        results=figures,
+        first_question=asdict(ratios) | {"of_all": whole, "repeats": options.repeats},
+    )
     return 0
 
 

@@ -4,7 +4,7 @@
 
 1. Rollback of four of five verified tokens, at contexts from 64 to 900: the call, and what it adds
    to the next forward pass, against the same pass with nothing rolled back.
-2. Everything outside forward passes, as a share of a speculative round.
+2. Everything outside the models' runs, as a share of a speculative round, and its parts.
 3. Milliseconds per token with the lossless settings and with the plugin's fastest, alternately.
 4. Forward passes of 1 to 9 tokens, and what a pass takes longer after one of another size.
 """
@@ -15,22 +15,28 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
 from benchmarks.report import save
-from benchmarks.wrapped import WrappedLM
+from benchmarks.wrapped import WrappedBlock, WrappedLM
 from experiments.spread import Spread
 from experiments.table import table
+from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Drafted, Step
-from pipeline.decoding.lanes import NewSequence
-from pipeline.decoding.lm import Output
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden, Output
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
-from pipeline.request import Request
+from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.runtime.block import OVBlockDraft
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
@@ -92,46 +98,117 @@ def answers(dolly: Dolly, **settings: object) -> list[Lane]:
     return lanes
 
 
+@dataclass
+class Spent:
+    """Seconds of a round, added up: of the models' runs alone, and of whole forward passes."""
+
+    runs: float = 0.0
+    passes: float = 0.0
+    drafting: float = 0.0  # of the draft's passes, a part of `passes`
+
+
+class TimedRequest:
+    """An infer request that adds up the seconds of its runs."""
+
+    def __init__(self, request: ov.InferRequest, spent: Spent) -> None:
+        self._request, self._spent, self._start = request, spent, 0.0
+
+    def start_async(self) -> None:
+        self._start = perf_counter()
+        self._request.start_async()
+
+    def wait(self) -> None:
+        self._request.wait()
+        self._spent.runs += perf_counter() - self._start
+
+    def set_tensor(self, name: str, tensor: ov.Tensor) -> None:
+        self._request.set_tensor(name, tensor)
+
+
+def _time_runs(sequence: object, spent: Spent) -> None:
+    assert isinstance(sequence, OVCausalLM)
+    sequence._request = TimedRequest(sequence._request, spent)
+
+
 class TimedLM(WrappedLM):
     """Adds up the seconds of its forward passes."""
 
-    seconds = 0.0
+    def __init__(self, model: CausalLM, spent: Spent) -> None:
+        super().__init__(model)
+        _time_runs(model, spent)
+        self._spent = spent
 
     def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
         start = perf_counter()
         output = super().forward(tokens, logits_to_keep, pad_to)
-        self.seconds += perf_counter() - start
+        self._spent.passes += perf_counter() - start
         return output
 
 
-def _timed(new: NewSequence, made: list[TimedLM]) -> NewSequence:
-    """Wraps `new`, so that its sequences are timed and added to `made`."""
+class TimedDraft(TimedLM):
+    """A draft model, likewise."""
 
-    def sequence(prompt: Sequence[int]) -> TimedLM:
-        made.append(TimedLM(new(prompt)))
-        return made[-1]
+    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+        before = self._spent.passes
+        output = super().forward(tokens, logits_to_keep, pad_to)
+        self._spent.drafting += self._spent.passes - before
+        return output
 
-    return sequence
+
+class TimedBlock(WrappedBlock):
+    """A block draft, likewise."""
+
+    def __init__(self, model: BlockDraft, spent: Spent) -> None:
+        super().__init__(model)
+        assert isinstance(model, OVBlockDraft)
+        _time_runs(model._sequence, spent)
+        self._spent = spent
+
+    def forward(self, tokens: Sequence[int], hidden: Hidden, length: int) -> NDArray[np.float32]:
+        start = perf_counter()
+        logits = super().forward(tokens, hidden, length)
+        seconds = perf_counter() - start
+        self._spent.passes += seconds
+        self._spent.drafting += seconds
+        return logits
 
 
-def outside_share(dolly: Dolly, **settings: object) -> Spread:
-    """Percent of a speculative round outside forward passes; the draft's sampling is among it."""
-    shares: list[float] = []
+def _timed(lanes: Lanes, spent: Spent) -> Lanes:
+    """The same lanes, whose models add up what they take."""
+    target, draft, block = lanes.target, lanes.draft, lanes.block
+    return replace(
+        lanes,
+        target=lambda prompt: TimedLM(target(prompt), spent),
+        draft=lambda prompt: TimedDraft(draft(prompt), spent),
+        block=(lambda: TimedBlock(block(), spent)) if block else None,
+    )
+
+
+def outside_shares(dolly: Dolly, draft_length: int, **settings: object) -> dict[str, Spread]:
+    """Percent of a speculative round outside the models' runs, and of its parts: the inputs and
+    outputs of the runs, what else is done to draft, and to accept and roll back.
+    """
+    shares: dict[str, list[float]] = {}
+    drafter = (BLOCK if dolly.models().block else MODEL).name
     for example in dolly.pair.examples:
         request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
-        timed: list[TimedLM] = []
-        lanes = dolly.lanes(request)
-        lanes = replace(lanes, target=_timed(lanes.target, timed), draft=_timed(lanes.draft, timed))
+        spent = Spent()
+        lanes = _timed(dolly.lanes(request), spent)
         prompt = dolly.tokenizer.ask(request.instruction, request.context)
         sampling, budget = request.sampling, request.max_new_tokens
-        for event in lanes.speculative(prompt, sampling, budget, MODEL.name, _K):
+        for event in lanes.speculative(prompt, sampling, budget, drafter, draft_length):
             if isinstance(event, Step):
-                inside = sum(model.seconds for model in timed)
-                shares.append(100 * (event.seconds - inside) / event.seconds)
+                parts = {
+                    "outside": event.seconds - spent.runs,
+                    "inputs and outputs": spent.passes - spent.runs,
+                    "drafting": event.draft_s - spent.drafting,
+                    "accepting": event.other_s,
+                }
+                for name, seconds in parts.items():
+                    shares.setdefault(name, []).append(100 * seconds / event.seconds)
             if not isinstance(event, Drafted):
-                for model in timed:
-                    model.seconds = 0.0
-    return Spread.of(shares)
+                spent.runs = spent.passes = spent.drafting = 0.0
+    return {name: Spread.of(samples) for name, samples in shares.items()}
 
 
 def main() -> int:
@@ -162,11 +239,17 @@ def main() -> int:
         [[r["kv_cache"], *(f"{r[n]:.4g}" for n in names), f"{r['share']:.1%}"] for r in costs],
     )
 
+    sampled = {"temperature": 0.7, "top_p": 0.92}
     shares = {
-        "greedy": outside_share(dolly),
-        "sampled": outside_share(dolly, temperature=0.7, top_p=0.92),
+        f"{name}, K = {length}": outside_shares(dolly, length, **settings)
+        for name, settings in (("greedy", {}), ("sampled", sampled))
+        for length in (_K, MAX_DRAFT_LENGTH)
     }
-    table(("outside forward passes", "percent of a round"), list(shares.items()))
+    parts = [*next(iter(shares.values()))]
+    table(
+        ("percent of a round", *parts),
+        [[name, *(found[part] for part in parts)] for name, found in shares.items()],
+    )
 
     times: dict[str, list[float]] = {}
     for turn in range(options.repeats):
@@ -198,7 +281,10 @@ def main() -> int:
         widths=passes,
         pair=dolly.about,
         rollback=costs,
-        outside_percent={name: spread.median for name, spread in shares.items()},
+        outside_percent={
+            name: {part: spread.median for part, spread in found.items()}
+            for name, found in shares.items()
+        },
         ms_per_token={name: spread.median for name, spread in spreads.items()},
     )
     return 0

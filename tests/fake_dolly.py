@@ -1,7 +1,7 @@
 """A Dolly of table-driven models, with real decoders and real runs; its tokens read as told."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 
@@ -67,6 +67,7 @@ class FakeDolly:
     def __init__(self, texts: Sequence[str], pause: float = 0.0) -> None:
         self._as_made = texts, pause
         self.started: list[Run] = []
+        self.block: Callable[[], FakeBlock] | None = lambda: FakeBlock(self._draft())
         self.reset()
 
     def reset(self) -> None:
@@ -106,7 +107,7 @@ class FakeDolly:
         lanes = Lanes(
             target=lambda prompt: self._target(),
             draft=lambda prompt: self._draft(),
-            block=lambda: FakeBlock(self._draft()),
+            block=self.block,
             memory=Memory() if memory is None else memory,
             costs=lambda: self.costs,
             end_ids=self.end_ids,

@@ -1,6 +1,7 @@
 """The form and its link: what it asks for, and what a link may put into it."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.models.pairs import PAIRS
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly, loader_of
+from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import (
     PLAIN,
     next_frame,
@@ -219,3 +220,54 @@ def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browse
         status_says(page, "Ready")
         run(page)
         wait_for_end(page)
+
+
+WITH_BLOCK = replace(PAIR, block=Path("a folder"))
+
+
+def drafters(page):
+    page.get_by_label("Drafter", exact=True).click()
+    offered = page.get_by_role("option").all_inner_texts()
+    page.keyboard.press("Escape")
+    return [title.partition(":")[0].removeprefix("✓").strip() for title in offered]
+
+
+def test_a_block_draft_is_offered_for_a_pair_that_has_one(page, browser):
+    assert drafters(page) == ["Draft model", "Lookup", "Hybrid", "Memory"]
+    with served(FakeDolly(PLAIN), WITH_BLOCK) as url, opened(browser, url) as other:
+        other.get_by_text("Settings").click()
+        assert drafters(other) == ["Draft model", "Block draft", "Lookup", "Hybrid", "Memory"]
+
+
+def test_a_link_that_asks_for_a_drafter_that_the_pair_lacks_is_one_line(browser, url, dolly):
+    with opened(browser, f"{url}?drafter=block&seed=7") as page:
+        page.get_by_test_id("notice").filter(has_text="link: “drafter=block”").wait_for()
+        run(page)
+        wait_for_end(page)
+        asked = dolly.last_trace().request
+        assert (asked["drafter"], asked["seed"]) == ("model", 7)
+
+
+def test_another_pair_brings_its_drafters_and_replaces_the_one_that_it_lacks(browser):
+    dolly = FakeDolly(PLAIN)
+    with served(dolly, WITH_BLOCK) as url, opened(browser, f"{url}?drafter=block") as page:
+        page.get_by_text("Settings").click()
+        page.get_by_label("Pair", exact=True).click()
+        page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
+        page.get_by_role("button", name="Load", exact=True).click()
+        page.get_by_role("button", name="Ideas for a gift").wait_for()
+        assert drafters(page) == ["Draft model", "Lookup", "Hybrid", "Memory"]
+        run(page)
+        wait_for_end(page)
+        assert dolly.last_trace().request["drafter"] == "model"
+
+
+def test_a_page_that_does_not_know_the_new_pair_yet_gets_one_line(browser):
+    """Another visitor has changed the pair; what this one asks for, it does not have."""
+    dolly = FakeDolly(PLAIN)
+    with served(dolly, WITH_BLOCK) as url, opened(browser, f"{url}?drafter=block") as page:
+        dolly.block = None
+        run(page, begins=False)
+        notice = page.get_by_test_id("notice").filter(has_text="drafter: “block”")
+        notice.filter(has_text="this pair has no block draft").wait_for()
+        assert "\n" not in notice.inner_text()

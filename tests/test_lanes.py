@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
@@ -280,11 +281,45 @@ def test_a_draft_verified_as_a_block_says_so(page, tmp_path):
     tokens.first.click()
     card = page.locator(".token-card")
     told = card.inner_text()
-    assert "accepted up to here with" in told
+    assert "accepted up to here, if not further" in told
     assert "up to a later token" in told
     assert "random number" not in told
     tokens.last.click()
+    assert "accepted the draft up to here" in card.inner_text()
     assert "random number" in card.inner_text()
+    page.get_by_label("show rejected drafts").check()
+    pane.locator(".text .tok[data-state=rejected]").last.click()
+    assert "up to an earlier token only" in card.inner_text()
+    pane.locator(".text .tok[data-state=resampled]").last.click()
+    assert "times the probability that the draft is kept so far" in card.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("drafter", "block", "said"),
+    [
+        ("block", True, "in one pass, all 4 tokens of this step"),
+        ("model", True, "in a pass of its own"),
+        ("model", False, "in a pass of its own"),
+        ("lookup", False, "by copying, without a pass"),
+    ],
+)
+def test_a_card_says_how_a_token_was_drafted(page, tmp_path, drafter, block, said):
+    """Before it is verified and afterwards; all drafts of a step appear together."""
+    trace = ran(drafter=drafter, max_new_tokens=60)
+    trace = replace(trace, pair=trace.pair | {"block": {"id": "fake"} if block else None})
+    open_trace(page, tmp_path, trace.to_json())
+    badge_says(page, "Loaded")
+    wait_for_end(page)
+    step = next(s for s in trace.speculative.steps if s.accepted and len(s.drafted) == 4)
+    pane = page.get_by_test_id("pane-speculative")
+    pane.locator(f".text .tok[data-step='{step.index}'][data-state=accepted]").first.click()
+    card = page.locator(".token-card")
+    assert said in card.inner_text()
+    seek(page, 1000 * step.drafted_at_s + 1e-3)
+    assert pending(page) == [PLAIN[id] for id in step.drafted]
+    pane.locator(".text .tok[data-state=drafted]").last.click()
+    assert said in card.inner_text()
+    assert "Not verified yet." in card.inner_text()
 
 
 def test_greedy_says_whose_probabilities_the_card_shows(page):

@@ -62,11 +62,22 @@ def test_there_are_fewer_products_and_the_logits_have_the_same_bits(
     assert (merged == logits(OVModel(folder(family, weights)))).all()
 
 
-@pytest.mark.parametrize("kv_cache", [DEFAULT_POLICY, FALLBACK_POLICY])
-def test_the_shipped_target_keeps_its_logits(kv_cache, monkeypatch):
-    merged = logits(OVModel(EMBEDDED / "target", kv_cache))
+@pytest.mark.parametrize(
+    ("model", "kv_cache"),
+    [("target", DEFAULT_POLICY), ("target", FALLBACK_POLICY), ("draft", DEFAULT_POLICY)],
+)
+def test_the_shipped_models_keep_their_logits(model, kv_cache, monkeypatch):
+    merged = logits(OVModel(EMBEDDED / model, kv_cache))
     monkeypatch.setattr(runtime, "merge_projections", lambda *given: 0)
-    assert (merged == logits(OVModel(EMBEDDED / "target", kv_cache))).all()
+    assert (merged == logits(OVModel(EMBEDDED / model, kv_cache))).all()
+
+
+@pytest.mark.parametrize(("name", "layers"), [("target", 30), ("draft", 2), ("block", 2)])
+def test_each_layer_of_the_shipped_models_has_three_products_less(name, layers):
+    """Query, key and value are one product, and so are gate and up."""
+    model = read_model(EMBEDDED / name)
+    before = products(model)
+    assert merge_projections(model, 1) == before - products(model) == 3 * layers
 
 
 def test_a_large_model_is_left_as_it_is(folder):

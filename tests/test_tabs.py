@@ -118,6 +118,21 @@ def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time():
     assert set(parts[1]["text"]) > {"1"}
 
 
+def test_a_step_of_the_timeline_says_in_how_many_passes_it_was_drafted():
+    one_by_one, block, copied = (
+        ran(drafter="model"),
+        replace(ran(drafter="block"), pair={"block": {"id": "fake"}, "kv_cache": "paged"}),
+        ran(drafter="lookup"),
+    )
+    for trace, said in ((one_by_one, "4 tokens in 4 passes"), (block, "4 tokens in one pass")):
+        slow, fast = (bar for bar in figures(trace)["timeline"].data if bar["name"] == "draft")
+        assert set(slow["customdata"]) == {""}
+        assert said in fast["customdata"]
+        assert len(fast["y"]) == len(trace.speculative.steps)
+    _, fast = (bar for bar in figures(copied)["timeline"].data if bar["name"] == "draft")
+    assert {told.partition(", ")[2] for told in fast["customdata"]} == {"", "copied"}
+
+
 def test_the_rows_of_the_timeline_have_one_scale_and_cut_off_what_is_far_out():
     def row(axis):
         low, high = axis["domain"]
@@ -355,7 +370,25 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
     assert greedy["state"] == "greedy"
     assert "drawn" not in greedy["fields"]
     assert how(alone(trace, "autoregressive"))["state"] == "none"
-    assert how(ran(temperature=1.0, verification="block"))["state"] == "none"
+
+
+def test_the_example_of_block_verification_is_a_whole_draft_of_this_run():
+    """The random numbers go from the last token back to the one that was accepted."""
+    trace = ran(temperature=1.0, verification="block", max_new_tokens=60)
+    told = how(trace)
+    assert told["state"] == "block"
+    step = trace.speculative.steps[int(told["fields"]["where"].removeprefix("step ")) - 1]
+    assert told["fields"]["counts"] == f"{step.accepted} of {len(step.drafted)}"
+    rows = told["tables"]["candidates"]["rows"]
+    assert [row[-1] for row in rows] == ["accepted"] * step.accepted + ["rejected"] * (
+        len(step.drafted) - step.accepted
+    )
+    drawn = [bool(row[4]) for row in rows]
+    assert drawn == [place >= step.accepted - 1 for place in range(len(rows))]
+    for row, below in zip(rows[step.accepted - 1 :], [True, *[False] * len(rows)], strict=False):
+        assert (float(row[4]) < float(row[3])) == below
+    assert how(ran(verification="block"))["state"] == "greedy"
+    assert how(ran(temperature=1.0, verification="block", drafter="lookup"))["state"] == "none"
 
 
 def test_a_drawing_while_it_runs_has_no_tables():

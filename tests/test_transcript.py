@@ -89,3 +89,20 @@ def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
     assert sum(line["kind"] == "step" for line in parsed(transcript.text)) == sum(
         len(lane.steps) for lane in trace.lanes.values()
     )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("drafter", "copies"), [("model", False), ("block", False), ("lookup", True)]
+)
+def test_a_copy_is_known_as_one_before_and_after_it_is_verified(drafter, copies, temperature):
+    request = Request("Say something", drafter=drafter, temperature=temperature)
+    live = FakeDolly(PLAIN).start(request)
+    growing = Transcript("id", live.trace())
+    for update in live:
+        growing.add(live.trace(), [update])
+    lines = [line for line in parsed(growing.text) if line.get("drafted")]
+    assert {line["kind"] for line in lines} == {"drafted", "step"}
+    assert {line["copied"] for line in lines} == {copies}
+    undrafted = [line for line in parsed(growing.text) if line.get("drafted") == []]
+    assert not any(line["copied"] for line in undrafted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -127,17 +127,26 @@ class Controls:
     @property
     def of_pair(self) -> list[Any]:
         """The components that change with the pair."""
-        return [self._settings, self.pair, *self._examples]
+        return [self._settings, self.pair, self.fields["drafter"], *self._examples]
 
-    def about(self, loader: Loader) -> dict[Any, Any]:
+    def about(self, loader: Loader, drafter: str | None = None) -> dict[Any, Any]:
         """The updates that show the current pair and the state of all pairs. If none is loaded, the
         settings open with the pair that is suggested.
+
+        Args:
+            drafter: the form's, which is replaced if the pair does not have it.
         """
+        choices = drafters_of(loader.pair)
+        menu_of_drafters = gr.Dropdown(_titles(choices))
+        if drafter is not None and drafter not in choices:
+            begins = {**link.DEFAULTS, **loader.pair.settings}
+            menu_of_drafters = gr.Dropdown(_titles(choices), value=begins["drafter"])
         examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
         pair = loader.offer
         menu = gr.Dropdown(_pairs(loader), value=pair.name, info=pair.note)
         settings = gr.Accordion(open=True) if loader.failure else gr.skip()
-        return {self._settings: settings, self.pair: menu, **examples}
+        drafters = {self.fields["drafter"]: menu_of_drafters}
+        return {self._settings: settings, self.pair: menu, **drafters, **examples}
 
     def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
         """The updates that show `values`, by the names of `fields`."""
@@ -175,6 +184,16 @@ def _described(policy: CachePolicy) -> str:
     return f"{policy.name}: {policy.summary}, {policy.precision}"
 
 
+def drafters_of(pair: Pair) -> list[str]:
+    """The names of the drafters that can draft for the pair."""
+    return [spec.name for spec in DRAFTERS.values() if spec.fits(pair.block is not None)]
+
+
+def _titles(drafters: Sequence[str]) -> list[tuple[str, str]]:
+    """The entries of a menu."""
+    return [(DRAFTERS[name].title, name) for name in drafters]
+
+
 def _example(pair: Pair, place: int) -> gr.Button:
     there = place < len(pair.examples)
     label = pair.examples[place].label if there else ""
@@ -209,7 +228,7 @@ def _settings(
         load = gr.Button("Load", visible=not loader.fixed, elem_id="load", min_width=110)
     with gr.Row():
         drafter = gr.Dropdown(
-            [(spec.title, spec.name) for spec in DRAFTERS.values()],
+            _titles(drafters_of(loader.pair)),
             value=begins["drafter"],
             label="Drafter",
             min_width=150,

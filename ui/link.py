@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from math import inf
 from typing import Any, get_args
 
+from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
 from pipeline.request import Request
@@ -19,17 +20,22 @@ DEFAULTS: dict[str, Any] = {  # of the form, which shows None as an empty text
 
 
 def read(
-    query: Mapping[str, str], limits: Mapping[str, tuple[float, float]]
+    query: Mapping[str, str],
+    limits: Mapping[str, tuple[float, float]],
+    drafters: Collection[str] = (*DRAFTERS,),
 ) -> tuple[dict[str, Any], str]:
     """The values that a link sets, by the names of `DEFAULTS`, and an error line for invalid ones.
 
     Args:
         query: the link's parameters. Unknown names are ignored: hosts add their own.
         limits: (minimum, maximum) of fields for which the page allows less than a request does.
+        drafters: those of the pair.
     """
     given = {name: _typed(name, query[name]) for name in DEFAULTS if name in query}
     ranges = dict.fromkeys(DEFAULTS, (-inf, inf)) | dict(limits)
     asked = {name: value for name, value in given.items() if _possible(name, value, *ranges[name])}
+    if asked.get("drafter") not in (None, *drafters):
+        del asked["drafter"]
     refused = [f"{name}={query[name]}" for name in given.keys() - asked.keys()]
     if not refused:
         return asked, ""

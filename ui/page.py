@@ -16,7 +16,7 @@ from pipeline.request import Request
 from ui import api, link
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
-from ui.controls import Controls
+from ui.controls import Controls, drafters_of
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.plots.figure import PLOTLY
@@ -192,7 +192,7 @@ class Page:
         updates, _ = self._outputs
         controls.load.click(
             self.change_pair,
-            inputs=[session, controls.pair],
+            inputs=[session, controls.pair, controls.fields["drafter"]],
             outputs=[updates, *controls.of_pair],
             trigger_mode="once",
             **waiting,
@@ -270,9 +270,9 @@ class Page:
         for _ in self._loader.wait():
             yield self._update(session, Changes(status=readiness(self._loader)))
         ready = Changes(status=readiness(self._loader), notice=offer(self._loader))
-        yield self._update(session, ready) | self._about_pair()
+        yield self._update(session, ready) | self._controls.about(self._loader)
 
-    def change_pair(self, session: Session, name: str) -> Iterator[Updates]:
+    def change_pair(self, session: Session, name: str, drafter: str) -> Iterator[Updates]:
         """Handles a click on Load. While the visitor's own run goes on, its status stays."""
         loader, line = self._loader, ""
         try:
@@ -284,11 +284,13 @@ class Page:
         except Exception as error:
             line = logged_line(error, "pair")
         status = None if session.busy else readiness(loader)
-        yield self._update(session, Changes(status=status, notice=line)) | self._about_pair()
+        changes = Changes(status=status, notice=line)
+        yield self._update(session, changes) | self._controls.about(loader, drafter)
 
     def fill_from_link(self, session: Session, request: gr.Request) -> Updates:
         """Handles the opening of the page: fills the form from the link, if it has values."""
-        asked, line = link.read(request.query_params, self._controls.limits)
+        drafters = drafters_of(self._loader.pair)
+        asked, line = link.read(request.query_params, self._controls.limits, drafters)
         # An empty line would remove another event's notice.
         notice = self._update(session, Changes(notice=line)) if line else {}
         # Gradio deletes only sessions that were an output.
@@ -313,6 +315,3 @@ class Page:
         """The update of the views alone, for events that have other outputs too."""
         updates, _ = self._outputs
         return {updates: self._show(session, changes)[0]}
-
-    def _about_pair(self) -> Updates:
-        return self._controls.about(self._loader)

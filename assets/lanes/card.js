@@ -78,11 +78,19 @@ function describe(about, endKey) {
     cells.append(node("th", name), node("td", value));
   };
   if (state === "resampled") row("replaces the drafted", named(line.drafted[place]));
+  if (place < line.drafted.length) row("drafted", source(line, state));
   if (["accepted", "remembered", "resampled", "rejected"].includes(state)) test(line, place, row);
 
   const parts = [head, table, node("p", reason(about), "why"), ...likeliest(about)];
   if (state !== "drafted") parts.push(node("p", times(line), "times"));
   return parts;
+}
+
+// How a token was drafted: the tokens of a block all in one pass, those of a draft model one by one.
+function source({ drafted, copied }, state) {
+  if (copied) return state === "remembered" ? "by copying from an earlier answer" : "by copying, without a pass";
+  if (!run.blocks) return "in a pass of its own";
+  return drafted.length > 1 ? `in one pass, all ${drafted.length} tokens of this step` : "in one pass";
 }
 
 // The acceptance test of one drafted token. Greedy decoding compares two first choices without a random
@@ -91,7 +99,7 @@ function test(line, place, row) {
   if (run.greedy) return;
   row("draft probability q", number(line.draft_prob[place]));
   row("target probability p", number(line.target_prob[place]));
-  row(asBlock(line) ? "accepted up to here with" : "accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
+  row(asBlock(line) ? "accepted up to here, if not further" : "accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
   const uniform = line.uniform[place];
   if (uniform !== null) {
     row("random number", `${number(uniform)} → ${place < line.accepted ? "accepted" : "rejected"}`);
@@ -106,31 +114,37 @@ function reason({ line, place, state }) {
         ? "No token was drafted in this step."
         : "One forward pass of the target, one token.";
     case "accepted":
+      if (run.greedy && line.copied) return "The target’s first choice, so it is accepted.";
       if (run.greedy) return "The first choice of both models, so it is accepted.";
-      if (asBlock(line) && certain) return "Block verification accepted the draft up to a later token.";
+      if (asBlock(line)) {
+        return place + 1 < line.accepted
+          ? "Block verification accepted the draft up to a later token, and this one with it."
+          : "Block verification accepted the draft up to here: the last token that passes its test decides.";
+      }
       return certain ? "The target’s probability is at least the draft’s, so it is always accepted." : "";
     case "remembered":
       return "It followed the same words in an earlier answer, from where it was copied, and the target accepted it.";
     case "resampled":
       if (run.greedy) return "The target’s first choice, in place of the draft’s.";
+      if (asBlock(line)) {
+        return "Sampled from the residual: the target’s distribution, times the probability that the draft is kept so far, minus the draft’s. The figures are those of the token it replaces.";
+      }
       return "Sampled from the residual: the target’s distribution minus the draft’s. The figures are those of the token it replaces.";
     case "bonus":
       return `All ${line.drafted.length} drafted tokens are accepted, so the same forward pass gives one more.`;
     case "rejected":
+      if (asBlock(line)) return "Block verification accepted the draft up to an earlier token only.";
       return run.greedy ? "Not the target’s first choice." : "It failed the acceptance test; the next token replaces it.";
     case "untested":
       return "It follows a token that ended the step, so it was never tested.";
     default:
-      return run.blocks
-        ? "Proposed with all others of its step at once, not verified yet."
-        : "Proposed by the draft model, not verified yet.";
+      return "Not verified yet.";
   }
 }
 
 function times(line) {
   const parts = [];
-  const once = run.blocks && line.draft_top?.length > 0 ? " in one forward pass" : "";
-  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}${once}`);
+  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}`);
   parts.push(`${line.drafted.length ? "verify" : "forward pass"} ${milliseconds(line.verify_s)}`);
   return `${parts.join(", ")} · ${milliseconds(line.time_s)} after the start`;
 }

@@ -149,7 +149,7 @@ function nodesOf(step) {
 }
 
 // Whether the draft was verified as a block, all tokens together. A copied draft never is.
-const asBlock = (line) => run.jointly && line.draft_top?.length > 0;
+const asBlock = (line) => run.jointly && line.drafted.length > 0 && !line.copied;
 
 // The drafts from `place` on that were not accepted: token by token, those after the first are not tested.
 function refused(line, place, at) {

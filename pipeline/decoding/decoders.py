@@ -151,7 +151,7 @@ class Speculative:
                     draft = draft.first(pad_to - 1)
                 draft_s = observe_s + perf_counter() - start
                 if draft.tokens:
-                    yield Drafted(index, draft.tokens)
+                    yield Drafted(index, draft.tokens, copied=not draft.from_model)
 
                 # Verify, in one forward pass: logits after the newest token and each drafted one.
                 start = perf_counter()

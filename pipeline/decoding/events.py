@@ -39,10 +39,13 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Tokens proposed and not yet verified; the step that follows contains their cost."""
+    """Tokens proposed and not yet verified; the step that follows contains their cost. `copied`: no
+    model computed them.
+    """
 
     step: int
     tokens: tuple[int, ...]
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,18 +46,22 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
         one_hot = np.zeros_like(logits)
         one_hot[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
         return one_hot
-    # In place after the first line: large temporaries cost more than the arithmetic. The maximum is
-    # subtracted before the division, so that a tiny temperature cannot overflow.
-    probs: Probs = logits - logits.max(axis=-1, keepdims=True)
-    probs /= np.float32(max(params.temperature, _MIN_TEMPERATURE))
-    if 0 < params.top_k < logits.shape[-1]:
-        kth = np.partition(probs, -params.top_k, axis=-1)[:, -params.top_k, None]
-        probs[probs < kth] = -np.inf
-    np.exp(probs, out=probs)
-    probs /= probs.sum(axis=-1, keepdims=True)
-    if params.top_p < 1:
-        for row in probs:
-            _keep_nucleus(row, params.top_p)
+    # Row by row, so that a row stays in the core's own cache, and in one scratch array: large
+    # temporaries cost more than the arithmetic.
+    probs = np.zeros_like(logits)
+    weights = np.empty(logits.shape[-1], logits.dtype)
+    temperature = np.float32(max(params.temperature, _MIN_TEMPERATURE))
+    for row, kept in zip(logits, probs, strict=True):
+        # The maximum is subtracted first, so that a tiny temperature cannot overflow.
+        np.subtract(row, row.max(), out=weights)
+        weights /= temperature
+        if 0 < params.top_k < len(row):
+            weights[weights < np.partition(weights, -params.top_k)[-params.top_k]] = -np.inf
+        np.exp(weights, out=weights)
+        if params.top_p < 1:
+            _keep_nucleus(weights, params.top_p, kept)
+        else:
+            np.divide(weights, weights.sum(), out=kept)
     return probs
 
 
@@ -97,28 +101,31 @@ def sample(probs: Probs, rng: np.random.Generator) -> int:
     return int(possible[index])
 
 
-def _keep_nucleus(row: Probs, top_p: float) -> None:
-    """Sets all but the fewest most likely tokens that reach `top_p` to 0, and renormalises.
+def _keep_nucleus(weights: Probs, top_p: float, probs: Probs) -> None:
+    """Writes the probabilities of the fewest most likely tokens that reach `top_p` into `probs`,
+    which is all zeros.
 
-    Sorting a whole vocabulary costs more than a draft step. Tokens below (1 - top_p) / vocab add
-    up to less than 1 - top_p, so they are outside the nucleus and only the rest is sorted.
+    Sorting a whole vocabulary costs more than a draft step. Tokens whose share is below
+    (1 - top_p) / vocab add up to less than 1 - top_p, so they are outside the nucleus and only the
+    rest is sorted.
+
+    Args:
+        weights: float32[vocab], the largest of them 1.
     """
-    likeliest = int(row.argmax())
-    if row[likeliest] >= top_p:  # a common case, without sorting
-        row[:] = 0
-        row[likeliest] = 1
+    total = float(weights.sum())
+    if top_p * total <= 1:  # a common case, without sorting
+        probs[weights.argmax()] = 1
         return
-    likely = np.flatnonzero(row >= (1 - top_p) / row.size)
-    weights = row[likely]
-    descending = -np.sort(-weights)  # values only: sorting indices is several times slower
+    likely = np.flatnonzero(weights >= (1 - top_p) * total / weights.size)
+    candidates = weights[likely]
+    descending = -np.sort(-candidates)  # values only: sorting indices is several times slower
     # Where rounding keeps the running sum below top_p, searchsorted returns the end: keep all.
-    reached = int(np.searchsorted(np.cumsum(descending, dtype=np.float64), top_p))
+    reached = int(np.searchsorted(np.cumsum(descending, dtype=np.float64), top_p * total))
     count = min(reached + 1, len(likely))
     edge = descending[count - 1]
-    kept = np.flatnonzero(weights >= edge)
+    kept = np.flatnonzero(candidates >= edge)
     if len(kept) > count:  # of equal weights at the edge, the first are kept
-        equals = np.flatnonzero(weights == edge)
+        equals = np.flatnonzero(candidates == edge)
         kept = np.setdiff1d(kept, equals[count - len(kept) :])
-    nucleus = weights[kept]
-    row[:] = 0
-    row[likely[kept]] = nucleus / nucleus.sum()
+    nucleus = candidates[kept]
+    probs[likely[kept]] = nucleus / nucleus.sum()

@@ -45,14 +45,23 @@ class Bigram:
     def add(self, logits: NDArray[np.float32], previous: int) -> NDArray[np.float32]:
         """The logits after the row `previous` of the vocabulary.
 
-        The term is added to the likeliest rows only. A product with the whole matrix takes longer,
-        and starts threads of NumPy's that compete with the next forward pass for the cores.
+        The term is added to the likeliest rows only, at least `_CORRECTED`. A product with the
+        whole matrix takes longer, and starts threads of NumPy's that compete with the next forward
+        pass for the cores.
         """
-        count = min(_CORRECTED, len(logits))
-        likeliest = np.argpartition(logits, -count)[-count:]
+        likeliest = np.flatnonzero(logits >= _bound(logits))
         corrected = logits.copy()
         corrected[likeliest] += self._after[likeliest] @ self._before[previous]
         return corrected
+
+
+def _bound(logits: NDArray[np.float32]) -> float:
+    """At least `_CORRECTED` logits are no less, or all where there are fewer: the least of so many
+    maxima, each of other logits. Selecting exactly as many takes six times as long.
+    """
+    whole = len(logits) - len(logits) % _CORRECTED
+    maxima = logits[:whole].reshape(-1, _CORRECTED).max(axis=0, initial=-np.inf)
+    return float(maxima.min())
 
 
 def read_bigram(path: Path, vocab_size: int) -> Bigram:

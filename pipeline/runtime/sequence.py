@@ -130,7 +130,7 @@ class OVCausalLM:
             kept = min(max(logits_to_keep, at_least), end) if logits_to_keep else 0
             self._bind(inputs)
             fed = {name: array[: len(self)] for name, array in rows.items()}
-            self._bind({name: self._padded(array, end) for name, array in fed.items()})
+            self._bind({name: self._padded(name, array, end) for name, array in fed.items()})
             self._bind({LOGIT_POSITIONS: _last_positions(end, kept)})
             self._request.start_async()
             self._request.wait()
@@ -148,12 +148,18 @@ class OVCausalLM:
         logits: NDArray[np.float32] = self._logits.data.reshape(kept, -1)
         return Output(logits[kept - logits_to_keep :, : self.vocab_size].copy(), hidden)
 
-    def _padded(self, rows: NDArray[Any], count: int) -> NDArray[Any]:
-        """The last `count` rows, as the model takes them; zeros where there are fewer."""
-        padded = np.zeros((count, *rows.shape[1:]), rows.dtype)
-        last = rows[-count:]
+    def _padded(self, name: str, rows: NDArray[Any], count: int) -> NDArray[Any]:
+        """The last `count` rows, as the model takes them; zeros where there are fewer. The same
+        array if possible: binding another one is slow.
+        """
+        axis, shape = 1 - self._model.policy.token_axis, (count, *rows.shape[1:])
+        bound = self._bound.get(name)
+        if bound is None or bound.squeeze(axis).shape != shape:
+            bound = np.expand_dims(np.empty(shape, rows.dtype), axis)
+        padded, last = bound.squeeze(axis), rows[-count:]
+        padded[: count - len(last)] = 0
         padded[count - len(last) :] = last
-        return np.expand_dims(padded, 1 - self._model.policy.token_axis)
+        return bound
 
     def _bind(self, inputs: Rows) -> None:
         """Binds each array as the request's tensor, without a copy, unless it is bound already.

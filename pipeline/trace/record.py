@@ -38,6 +38,11 @@ class StepRecord(Round):
     time_s: float
 
     @property
+    def copied(self) -> bool:
+        """Whether no model computed the draft; False where no likeliest tokens are recorded."""
+        return bool(self.drafted and self.target_top and not self.draft_top)
+
+    @property
     def drafted_at_s(self) -> float:
         """The lane's clock at the end of drafting, when verification starts."""
         return self.time_s - self.verify_s - self.other_s

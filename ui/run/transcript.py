@@ -72,12 +72,13 @@ class Transcript:
             self._added[name] = len(lane.steps)
         for update in updates:
             match update.event:
-                case Drafted(step=index, tokens=drafts) if index == self._added[update.lane]:
+                case Drafted(index, drafts, copied) if index == self._added[update.lane]:
                     self._append(
                         kind="drafted",
                         lane=update.lane,
                         index=index,
                         drafted=drafts,
+                        copied=copied,
                         pieces=self._pieces(drafts, trace),
                     )
 
@@ -94,6 +95,7 @@ class Transcript:
         fields = fields_of(StepRecord, step)
         return {
             **{name: _short(v) if isinstance(v, tuple) else v for name, v in fields.items()},
+            "copied": step.copied,
             "drafted_at_s": step.drafted_at_s,
             "made": now.tokens,
             "tokens_per_second": now.tokens_per_second,

@@ -21,12 +21,15 @@ _BEFORE = 60  # characters of the text before the example
 
 def how(trace: Trace) -> Json:
     """The data of `how.js`: fields, tables by name, and the kind of the example: `greedy`,
-    `sampled` or `none`.
+    `sampled`, `block` or `none`.
     """
-    found = _rejection(trace.speculative) if trace.speculative else None
-    if trace.verifies_blocks:
-        found = None  # no token was rejected by itself
-    example = _example(trace, *found) if found else _nothing()
+    lane = trace.speculative
+    if trace.verifies_blocks:  # no token was rejected by itself
+        step = _divided(lane) if lane else None
+        example = _block_example(trace, step) if step else _nothing()
+    else:
+        found = _rejection(lane) if lane else None
+        example = _example(trace, *found) if found else _nothing()
     example["fields"].update(_cost_fields(trace))
     return example
 
@@ -88,6 +91,34 @@ def _rejection(lane: Lane) -> tuple[StepRecord, int] | None:
     candidates = (step for step in rejected if step.index in resampled)
     best = max(candidates, key=quality, default=None)
     return (best, best.accepted) if best else None
+
+
+def _divided(lane: Lane) -> StepRecord | None:
+    """The lane's longest draft that block verification accepted in part, with text before it."""
+    divided = (s for s in lane.steps if 0 < s.accepted < len(s.drafted) and not s.copied)
+    return max(divided, key=lambda step: (len(step.drafted), step.index > 0), default=None)
+
+
+def _block_example(trace: Trace, step: StepRecord) -> Json:
+    """The test of a whole draft, from its last token back to the one that decided."""
+    columns = ("Token", "Target p", "Draft q", "Accepted up to here", "Random number", "")
+    rows = [
+        [
+            _named(trace, token),
+            _probability(step.target_prob[place]),
+            _probability(step.draft_prob[place]),
+            _probability(step.accept_prob[place]),
+            "" if step.uniform[place] is None else f"{step.uniform[place]:.3f}",
+            "accepted" if place < step.accepted else "rejected",
+        ]
+        for place, token in enumerate(step.drafted)
+    ]
+    accepted, drafted = step.accepted, len(step.drafted)
+    return {
+        "state": "block",
+        "fields": {"where": f"step {step.index + 1}", "counts": f"{accepted} of {drafted}"},
+        "tables": {"candidates": {"columns": columns, "rows": rows}},
+    }
 
 
 def _has_candidates(step: StepRecord, place: int) -> bool:

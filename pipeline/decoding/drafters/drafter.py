@@ -117,3 +117,7 @@ class DrafterSpec:
     draft_model: bool = True
     block_draft: bool = False
     costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)
+
+    def fits(self, block_draft: bool) -> bool:
+        """Whether it can draft for a pair with a block draft, or for one without."""
+        return block_draft or self.draft_model or not self.block_draft

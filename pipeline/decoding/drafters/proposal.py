@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decoding.drafters.drafter import ShouldContinue
-from pipeline.decoding.sampling import Logits, SamplingParams, probabilities, sample
+from pipeline.decoding.sampling import Logits, Probs, SamplingParams, probabilities, sample
 from pipeline.decoding.verification.tokens import Draft
 
 
@@ -31,7 +31,7 @@ class Proposal:
         self.tokens: list[int] = []
         self._vocab_size, self._token_ids, self._params = vocab_size, token_ids, params
         self._logits: list[Logits] = []
-        self._probs: list[NDArray[np.float32]] = []
+        self._probs: list[Probs] = []
 
     def draw(self, logits: Logits, rng: np.random.Generator) -> None:
         """Adds a token; `logits` are float32[n]."""
@@ -41,11 +41,10 @@ class Proposal:
             best = int(common.argmax())
             self.tokens.append(best if token_ids is None else int(token_ids[best]))
             return
-        row = np.zeros(self._vocab_size, np.float32)
-        known = slice(len(common)) if token_ids is None else token_ids
-        row[known] = probabilities(common[None], self._params)[0]
-        self._probs.append(row)
-        self.tokens.append(sample(row, rng))
+        probs = probabilities(common[None], self._params)[0]
+        self._probs.append(probs)
+        drawn = sample(probs, rng)
+        self.tokens.append(drawn if token_ids is None else int(token_ids[drawn]))
 
     def ends(self, end_ids: frozenset[int], should_continue: ShouldContinue | None) -> bool:
         """Whether the last token is the draft's last."""
@@ -57,8 +56,15 @@ class Proposal:
 
     def draft(self) -> Draft:
         if self._params.temperature:
-            return Draft(tuple(self.tokens), np.array(self._probs).reshape(-1, self._vocab_size))
+            return Draft(tuple(self.tokens), self._padded())
         return Draft(tuple(self.tokens), None, tuple(self._logits), self._token_ids)
+
+    def _padded(self) -> Probs:
+        """The distributions over the target's vocabulary."""
+        padded = np.zeros((len(self._probs), self._vocab_size), np.float32)
+        for row, probs in zip(padded, self._probs, strict=True):
+            row[slice(len(probs)) if self._token_ids is None else self._token_ids] = probs
+        return padded
 
 
 def _confidence(logits: Logits) -> float:
