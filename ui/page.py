@@ -22,7 +22,7 @@ from ui.header import Status, header_fields, offer, readiness
 from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
 from ui.run.race import replayed
-from ui.run.recorded import recorded
+from ui.run.recorded import LARGEST, recorded, too_large
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
@@ -44,7 +44,7 @@ _CLOSING = "server: shutting down — the tokens so far stay on this page; open 
 # Seconds between two polls of Gradio's queue. Its default of 0.001 takes 7 % of a core.
 _QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
 _SESSIONS = 256  # of the latest visitors; older ones are dropped
-_LARGEST_UPLOAD = "32mb"  # above the limit of a trace, so that its own error line is shown
+_LARGEST_UPLOAD = "32mb"  # of uploads that do not come from the page, which refuses smaller ones
 
 
 class Page:
@@ -128,7 +128,13 @@ class Page:
         self._outputs = [hidden("updates"), hidden("lines")]
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
         self._controls = Controls(self._loader, max_new_tokens)
-        self._notice = component("notice", "view/fields", fields())
+        self._notice = component(
+            "notice",
+            ("view/fields", "notice/too_large"),
+            fields(),
+            largest=LARGEST,
+            refusal=str(too_large("SIZE")),
+        )
         first = replayed(recorded(), "Recorded")
         component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
