@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from experiments.experiment import Setup
 from pipeline.errors import UserError
@@ -19,6 +20,7 @@ from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
+from ui.inputs import CheckedBlocks, Refusing
 from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
 from ui.run.race import replayed
@@ -68,7 +70,7 @@ class Page:
         queue_size: int = 16,
     ) -> None:
         self._loader, self._turn = loader, turn or Turn()
-        with gr.Blocks(
+        with CheckedBlocks(
             title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
         ) as self.blocks:
             self._draw(max_new_tokens)
@@ -108,7 +110,10 @@ class Page:
                 state_session_capacity=_SESSIONS,
                 run_history=False,
                 footer_links=["api"],
-                app_kwargs={"routes": self._chat.routes},
+                app_kwargs={
+                    "routes": self._chat.routes,
+                    "middleware": [Middleware(Refusing)],
+                },
                 prevent_thread_lock=True,
             )
         except OSError as error:
