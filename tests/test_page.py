@@ -41,7 +41,7 @@ from ui.page import Page
 from ui.run.recorded import recorded
 from ui.run.turn import Turn
 from ui.session import Session
-from ui.tabs.registry import EXPERIMENTS
+from ui.tabs.experiments import VIEWS
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
@@ -129,9 +129,10 @@ def test_what_went_wrong_with_a_pair_meanwhile_is_still_said_at_the_end(monkeypa
     loader, session = loader_of(FakeDolly(PLAIN, pause=0.01)), Session()
     served_page = Page(loader)
     form = ["race", *asdict(Request("Say something", max_new_tokens=5)).values()]
+    (view,) = (view for view in VIEWS if view.experiment.name == "request")
     work = {
         "race": lambda: served_page.run(session, *form),
-        "experiment": lambda: served_page.measure(EXPERIMENTS[0], session, *form),
+        "experiment": lambda: served_page.measure(view, session, *form),
     }[activity]()
 
     def broken(_):
