@@ -20,7 +20,7 @@ COLUMNS = (
     Column("length", "K"),
     Column("ms", "Time per token", "ms"),
     Column("speedup", "Speedup", "×"),
-    Column("acceptance", "Accepted of tested", "%", 1),
+    Column("acceptance", "Accepted of tested", "%", 0),
     Column("block", "Tokens per target pass"),
 )
 

@@ -92,7 +92,7 @@ EXPERIMENT = Experiment(
     seconds=60,
     columns=(
         Column("length", "K", digits=0),
-        Column("acceptance", "Accepted of tested", "%", 1),
+        Column("acceptance", "Accepted of tested", "%", 0),
         Column("block", "Tokens per whole round"),
         Column("identical", "Identical texts", "%", 1),
         Column("speedup", "Measured speedup", "×"),

@@ -21,6 +21,7 @@ from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import Model, Weights
 from pipeline.request import Request
+from pipeline.words import counted
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -154,7 +155,7 @@ def _conclude(rows: Rows) -> str:
         f"Beside speculation in f32, int8 for both is {_times(gains[0], first)}× as fast and keeps "
         f"the most likely token at {number(usual['top1']):.1%} of positions, int4 "
         f"{_times(gains[1], first)}× at {number(least['top1']):.1%}; the draft’s precision moves "
-        f"the acceptance by {100 * (max(drafts) - min(drafts)):.1f} points at most."
+        f"the acceptance by at most {counted(round(100 * (max(drafts) - min(drafts))), 'point')}."
     )
 
 
@@ -179,7 +180,7 @@ EXPERIMENT = Experiment(
         Column("fast", "Speculative", "ms per token"),
         Column("speedup", "Speedup", "×"),
         Column("over_reference", "Speedup over f32 autoregression", "×"),
-        Column("acceptance", "Accepted of tested", "%", 1),
+        Column("acceptance", "Accepted of tested", "%", 0),
         Column("memory", "Peak memory", "MB", 0),
         Column("top1", "Same top-1 as f32", "%", 1),
         Column("kl", "KL from f32", "nats per token", 5),

@@ -75,7 +75,7 @@ EXPERIMENT = Experiment(
         Column("slow", "Autoregressive", "ms per token"),
         Column("fast", "Speculative, auto", "ms per token"),
         Column("speedup", "Speedup", "×", 3),
-        Column("acceptance", "Accepted of tested", "%", 1),
+        Column("acceptance", "Accepted of tested", "%", 0),
         Column("block", "Tokens per target pass"),
     ),
     chart=Chart(

@@ -23,6 +23,7 @@ from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
+from pipeline.words import counted, percent
 
 _COLOURS = {  # blue, cyan, orange and magenta; underline and bold tell them apart without colour
     Origin.TARGET: "",
@@ -172,8 +173,8 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     elif len(trace.lanes) > 1:
         print(f"{'not compared':>14}  {missing}")
     if trace.identical is not None:
-        same = "identical output" if trace.identical else "OUTPUTS DIFFER"
-        print(f"{'greedy':>14}  {same}, {trace.agreeing_tokens} tokens agree")
+        same = "identical text" if trace.identical else "TEXTS DIFFER"
+        print(f"{'greedy':>14}  {same}, agreeing tokens: {trace.agreeing_tokens}")
     return trace
 
 
@@ -182,11 +183,11 @@ def _heading(lane: str) -> str:
 
 
 def _figures(name: str, lane: Lane) -> str:
-    parts = [f"{len(lane.tokens)} tokens", f"prefill {lane.prefill_s * 1e3:.0f} ms"]
+    parts = [counted(len(lane.tokens), "token"), f"prefill {lane.prefill_s * 1e3:.0f} ms"]
     if lane.tokens_per_second:
         parts.append(f"{lane.tokens_per_second:.1f} tok/s")
     if lane.acceptance_rate is not None and lane.block_efficiency is not None:
-        parts.append(f"{lane.acceptance_rate:.0%} accepted ({lane.accepted} of {lane.tested})")
+        parts.append(f"{percent(lane.acceptance_rate)} accepted ({lane.accepted} of {lane.tested})")
         parts.append(f"{lane.block_efficiency:.2f} tokens per target pass")
     if name == SPECULATIVE and lane.undrafted > 1:
         parts.append(f"nothing drafted in {lane.undrafted} of {len(lane.steps)} rounds")

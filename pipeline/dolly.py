@@ -33,6 +33,7 @@ from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.recorder import LaneRecorder
 
+_TEXT = "Why is the sky blue?"  # on which forward passes are compared
 _CANDIDATES = 5  # most likely tokens of each model that a trace records per position
 
 
@@ -134,7 +135,7 @@ class Dolly:
         block = OVBlockModel(self.pair.block, *options) if self.pair.block else None
         for model in (draft, *([block] if block else [])):
             self._check_vocabularies(target, model)
-        compiled = CompiledPair(target, draft, block, note)
+        compiled = CompiledPair(target, draft, block, note, self.tokenizer.ask(_TEXT))
         for model in (target, draft):
             model.share_prefix(self.tokenizer.shared_prefix)
         return compiled
@@ -165,6 +166,7 @@ class Dolly:
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
             "note": models.note,
+            "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
             "draft": _about(self.pair.draft.name, models.draft),
             "block": _about(f"{self.pair.name}/block", models.block) if models.block else None,

@@ -63,6 +63,7 @@ class FakeDolly:
 
     pair = PAIR
     end_ids: frozenset[int] = frozenset()
+    exact_widths = True
 
     def __init__(self, texts: Sequence[str], pause: float = 0.0) -> None:
         self._as_made = texts, pause
@@ -94,6 +95,7 @@ class FakeDolly:
             "kv_cache": "paged",
             "kv_block": 32,
             "note": "",
+            "exact_widths": self.exact_widths,
             "target": {"weights": "INT8"},
             "draft": None,
         }

@@ -4,9 +4,17 @@ import ast
 import json
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import astuple
 from urllib.request import urlopen
 
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
 from pipeline.decoding.drafters import DRAFTERS
+from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import POLICIES
 from tests.served import opened, run, shown, wait_for_end
 
@@ -70,3 +78,76 @@ def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
         kinds = {p["parameter_name"]: p["type"] for p in endpoints[endpoint]["parameters"]}
         assert kinds["drafter"] == {"enum": [*DRAFTERS]}
         assert kinds["kv_cache"] == {"enum": [*POLICIES]}
+
+
+VALUES = [*astuple(Request("any", max_new_tokens=5)), "race"]
+PASSWORDS = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+
+
+def called(url, values):
+    """What `/trace` answers to these inputs."""
+    joined = httpx.post(f"{url}gradio_api/call/trace", json={"data": values}).json()
+    *_, data = httpx.get(f"{url}gradio_api/call/trace/{joined['event_id']}").text.split("data: ")
+    return json.loads(data)["error"]
+
+
+def uploaded(url, file):
+    """What the page's event that opens a trace answers to this file."""
+    events = httpx.get(f"{url}config").json()["dependencies"]
+    (upload,) = [
+        event["id"] for event in events if [on for _, on in event["targets"]] == ["upload"]
+    ]
+    asked = {"fn_index": upload, "session_hash": "any", "data": [None, file]}
+    return httpx.post(f"{url}gradio_api/run/predict", json=asked).json()["error"]
+
+
+def detail(url, path, asked):
+    reply = httpx.post(f"{url}gradio_api/{path}", json=asked)
+    assert reply.status_code == 400
+    return reply.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda url: called(url, VALUES[:3]), f"inputs: 3 — trace takes {len(VALUES)}."),
+        (lambda url: called(url, [*VALUES, 1]), f"inputs: {len(VALUES) + 1} — trace takes"),
+        (lambda url: called(url, []), "inputs: 0 — trace takes"),
+        (lambda url: uploaded(url, PASSWORDS), "file: “not uploaded” — upload it"),
+        (lambda url: uploaded(url, {"path": 5}), "call: “"),
+        (lambda url: uploaded(url, "x" * 1000), "call: “"),
+        (lambda url: detail(url, "call/nothing", {"data": []}), "call: “FnIndexInferError "),
+        (lambda url: detail(url, "call/v2/nothing", {}), "call: “KeyError "),
+        (
+            lambda url: detail(url, "call/v2/trace", {"instruction": "a", "b": 1}),
+            "call: “TypeError ",
+        ),
+        (lambda url: detail(url, "call/v2/trace", {}), "call: “TypeError No value provided"),
+        (
+            lambda url: detail(
+                url, "queue/join", {"fn_index": 999, "session_hash": "a", "data": []}
+            ),
+            "call: “KeyError 999” — send what the API describes",
+        ),
+    ],
+)
+def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
+    url, caplog, capsys, call, line
+):
+    said = call(url)
+    assert said.startswith(line)
+    assert "\n" not in said
+    assert len(said) < 300
+    assert [record.getMessage() for record in caplog.records if record.name == "ui.inputs"] == [
+        said
+    ]
+    assert not any(record.exc_info for record in caplog.records)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_who_calls_with_other_inputs_by_the_client_is_told_in_one_line(url):
+    with closing(Client(url, verbose=False)) as client:
+        for values in ((), [*VALUES, "one more"]):
+            with pytest.raises((TypeError, ValueError, AppError)) as refused:
+                client.predict(*values, api_name="/trace")
+            assert "\n" not in str(refused.value)

@@ -148,6 +148,24 @@ def test_an_example_fills_the_form_and_runs_it(page, dolly):
     assert dolly.last_trace().request == asdict(Request(example.instruction, example.context))
 
 
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_no_label_of_a_menu_runs_under_its_caret(browser, url, width):
+    with opened(browser, url, width) as page:
+        page.get_by_text("Settings").click()
+        page.get_by_label("Seed", exact=True).wait_for()
+        overlaps = page.eval_on_selector_all(
+            "#settings .wrap-inner",
+            """menus => menus.map((menu) => {
+                const [label, caret] = ["input", "svg"].map((part) => menu.querySelector(part));
+                const { right } = label.getBoundingClientRect();
+                const padding = parseFloat(getComputedStyle(label).paddingRight);
+                return [label.ariaLabel, right - padding - caret.getBoundingClientRect().left];
+            })""",
+        )
+        assert len(overlaps) == 7
+        assert [name for name, pixels in overlaps if pixels > 0] == []
+
+
 def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(browser):
     small = Page(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)
     with served_page(small) as url, opened(browser, f"{url}?max_new_tokens=100") as page:

@@ -24,6 +24,7 @@ from pipeline.request import Request
 from pipeline.runtime.block import OVBlockDraft
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.pair import CompiledPair
+from pipeline.runtime.sequence import OVCausalLM
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Lane, Trace
 from tests.chi_square import assert_follows
@@ -183,6 +184,21 @@ def test_a_block_draft_is_given_the_target_s_states_of_every_token_but_the_newes
         *(np.split(all, 2, 1) for all in (got, whole[: len(got)])), strict=True
     ):
         np.testing.assert_allclose(mine, expected, rtol=0, atol=0.02 * np.ptp(expected))
+
+
+def test_passes_of_different_sizes_that_differ_are_found(monkeypatch):
+    """As on a machine whose kernels round otherwise for as many as nine tokens."""
+    assert tiny().about["exact_widths"] is True
+    target, forward = tiny().models().target, OVCausalLM.forward
+
+    def rounding(self, tokens, logits_to_keep, *more):
+        output = forward(self, tokens, logits_to_keep, *more)
+        if len(tokens) == 9:
+            output.logits[4] += 1e-6
+        return output
+
+    monkeypatch.setattr(OVCausalLM, "forward", rounding)
+    assert not target.exact_widths(tiny().tokenizer.ask("Why is the sky blue?"))
 
 
 def test_a_trace_of_the_pair_is_read_as_it_was_written():

@@ -59,6 +59,10 @@ def test_forward_passes_of_every_size_give_the_same_bits():
             assert (logits == np.concatenate(singles[at - 30 : at - 30 + size])).all()
 
 
+def test_that_they_do_is_checked_when_the_pair_is_loaded():
+    assert embedded().about["exact_widths"] is True
+
+
 def test_drafts_are_accepted_and_an_answer_is_text():
     traces = [answer(instruction) for instruction in INSTRUCTIONS]
     assert sum(trace.speculative.accepted for trace in traces)

@@ -27,7 +27,7 @@ from training.block_ir import export_block  # noqa: E402
 from training.command import TIMES, Command, timed  # noqa: E402
 from training.corpus import Record  # noqa: E402
 from training.draft import make_draft  # noqa: E402
-from training.evaluate import Raced, Sizes, bits, bits_per_byte, choose, loops  # noqa: E402
+from training.evaluate import Raced, Sizes, bits, bits_per_byte, choose  # noqa: E402
 from training.measurements import Measurements, Row, Series  # noqa: E402
 from training.recipe import Block  # noqa: E402
 
@@ -132,37 +132,6 @@ def test_a_response_s_bits_are_the_model_s_and_its_bytes_utf_8(command: Command)
     assert row["end_bits"] == pytest.approx(sum(by_hand[len(response) :]), rel=1e-4)
     assert row["bytes"] == len(record.response.encode()) > len(record.response)
     assert row["tokens"] == len(response)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "looping"),
-    [
-        ([9, *[3] * 8], True),
-        ([9, *[3] * 7], False),  # as in 10,000,000
-        ([9, *[1, 2, 3] * 3], True),
-        ([*[1, 2, 3] * 3, 9], False),  # it found an end
-        ([*range(40)] * 3, True),
-        ([*range(41)] * 3, False),
-        ([1, 2, *[3, 4, 5] * 3, 3, 4], True),  # cut within a repetition
-        ([], False),
-    ],
-)
-def test_a_loop_is_an_ending_three_times_in_a_row(tokens: list[int], looping: bool) -> None:
-    assert loops(tokens, "") is looping
-
-
-@pytest.mark.parametrize(
-    ("text", "looping"),
-    [
-        ("1. A cat\n2. A dog\n3. A cat\n4. A cat", True),
-        ("- A cat\n* A cat\nA cat", True),
-        ("1. A cat\n2. A dog\n3. A cat", False),
-        ("}\n}\n}\n\n\n\n---", False),
-        ("", False),
-    ],
-)
-def test_a_loop_is_a_line_three_times(text: str, looping: bool) -> None:
-    assert loops([], text) is looping
 
 
 def test_the_choice_of_records_is_stable_and_held_out() -> None:

@@ -1,6 +1,7 @@
 """The panes: recorded, loaded and live runs, why a token is what it is, stepping through."""
 
 import json
+import re
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
@@ -25,7 +26,7 @@ from tests.served import (
     shown,
     wait_for_end,
 )
-from tests.traces import STRANGE, ran
+from tests.traces import STRANGE, alone, ran
 from ui.run.recorded import recorded
 from ui.run.transcript import Transcript
 from ui.run.turn import Turn
@@ -157,7 +158,8 @@ def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
         scrubber = page.get_by_test_id("scrubber")
         assert f"{counts} tokens" in scrubber.get_attribute("aria-valuetext")
     for name, lane in trace.lanes.items():
-        assert pace(page, name) == f"100 tokens · {lane.tokens_per_second:.0f} tok/s · token limit"
+        said = f"100 tokens · {lane.tokens_per_second:.0f} tok/s · token limit"
+        assert pace(page, name).removesuffix(" · repeats itself") == said
     assert_shows(page, trace)  # at the end again
     assert asked == []
 
@@ -378,6 +380,74 @@ def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
     open_trace(page, tmp_path, trace.to_json(), "good.json")
     badge_says(page, "Loaded · good.json")
     assert notice.inner_text() == ""
+
+
+@pytest.mark.parametrize("megabytes", [5, 33])
+def test_a_file_that_is_too_large_is_one_line_and_not_uploaded(page, tmp_path, megabytes):
+    """Above 32 MB, Gradio would refuse it in messages of its own."""
+    notice = page.get_by_test_id("notice")
+    open_trace(page, tmp_path, '{"schema": "trace@9"}')
+    notice.filter(has_text="trace@9").wait_for()
+    uploads = []
+    page.on("request", lambda request: request.method == "POST" and uploads.append(request.url))
+    open_trace(page, tmp_path, " " * (megabytes * 2**20 - 9), "large.json")
+    said = f"trace file: “{megabytes} MB” — choose one of at most 4 MB."
+    notice.filter(has_text=said).wait_for()
+    assert notice.inner_text() == said
+    assert page.locator(".toast-body").count() == 0
+    assert not uploads
+    trace = ran(max_new_tokens=5)
+    open_trace(page, tmp_path, trace.to_json(), "good.json")
+    badge_says(page, "Loaded · good.json")
+    assert notice.inner_text() == ""
+
+
+def test_what_is_one_is_not_counted_as_many(page, tmp_path):
+    trace = alone(ran(max_new_tokens=1), "autoregressive")
+    open_trace(page, tmp_path, trace.to_json(), "one.json")
+    badge_says(page, "one.json")
+    page.locator("[data-testid=pane-autoregressive][data-end=length]").wait_for()
+    assert pace(page, "autoregressive").startswith("1 token · ")
+    assert page.get_by_test_id("scrubber").get_attribute("aria-valuetext").endswith("· 1 token")
+    open_trace(page, tmp_path, ran(max_new_tokens=40, draft_length=1).to_json(), "pairs.json")
+    badge_says(page, "pairs.json")
+    wait_for_end(page)
+    page.locator("[data-testid=pane-speculative] .text .tok[data-state=bonus]").first.click()
+    assert "The drafted token is accepted, so" in page.locator(".token-card").inner_text()
+
+
+def test_a_card_shows_the_same_quantities_with_the_same_digits(page, tmp_path):
+    trace = ran(temperature=1.0, max_new_tokens=60)
+    open_trace(page, tmp_path, trace.to_json())
+    badge_says(page, "Loaded")
+    wait_for_end(page)
+    card = page.locator(".token-card")
+    for state in ("accepted", "resampled", "bonus"):
+        page.locator(f"[data-testid=pane-speculative] .text .tok[data-state={state}]").first.click()
+        for cell in card.locator("td, li > span:last-child").all_inner_texts():
+            if cell.startswith('"'):  # a token
+                continue
+            assert re.match(r"(\d\.\d{3}|< 0\.001)( → \w+)?$", cell), cell
+        times = card.locator(".times").inner_text()
+        assert re.findall(r"[\d.]+ ms", times) == re.findall(r"\d+\.\d ms", times)
+        page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize(
+    ("texts", "tokens", "repeating"), [(PLAIN, 7, False), (["again\n"] * len(PLAIN), 20, True)]
+)
+def test_an_answer_says_that_it_repeats_itself_and_that_it_is_cut_off(
+    page, tmp_path, texts, tokens, repeating
+):
+    trace = ran(texts, max_new_tokens=tokens)
+    open_trace(page, tmp_path, trace.to_json())
+    badge_says(page, "Loaded")
+    wait_for_end(page)
+    for name in trace.lanes:
+        assert "token limit" in pace(page, name)
+        assert ("repeats itself" in pace(page, name)) == repeating
+    page.get_by_role("button", name="To the start").click()
+    assert "repeats" not in pace(page, "autoregressive")  # not before the end
 
 
 def test_a_run_under_way_is_not_replaced_by_a_file(dolly, tmp_path):

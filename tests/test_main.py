@@ -27,7 +27,7 @@ def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
     printed = capsys.readouterr().out
     for lane in trace.lanes.values():
         assert lane.text.strip() in printed
-    assert "identical output" in printed
+    assert "identical text" in printed
     assert f"{trace.speedup:.2f}×" in printed
     assert trace.request["draft_length"] == 3
 
@@ -39,6 +39,14 @@ def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     assert main(["Why?", "--mode", mode, "--max-new-tokens", "5", "--json", str(file)]) == 0
     assert list(parse_trace(file.read_text()).lanes) == [mode]
     assert "speedup" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("compiled")
+def test_what_is_one_is_not_counted_as_many(capsys):
+    assert main(["Why?", "--max-new-tokens", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("  1 token, prefill") == 2
+    assert "1 tokens" not in printed
 
 
 @pytest.mark.usefixtures("compiled")

@@ -4,7 +4,7 @@ import json
 import re
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from io import BytesIO
 from itertools import combinations
 
@@ -16,9 +16,11 @@ from gradio_client import Client
 from PIL import Image
 
 from pipeline.decoding.events import FinishReason
+from pipeline.errors import UserError
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Example
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
-from tests.fake_dolly import FakeDolly, loader_of
+from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import (
     HOSTILE,
     LANES,
@@ -27,6 +29,7 @@ from tests.served import (
     assert_shows,
     opened,
     run,
+    served,
     served_page,
     shown,
     status_says,
@@ -35,8 +38,10 @@ from tests.served import (
 from tests.waiting import wait_until
 from ui.component import ASSETS, encode
 from ui.page import Page
+from ui.run.recorded import recorded
 from ui.run.turn import Turn
 from ui.session import Session
+from ui.tabs.experiments import VIEWS
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
@@ -116,6 +121,30 @@ def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
         assert changed() == {"notice"}
     session.stop()
     assert changed() == {"notice", "header"}
+    session.close()
+
+
+@pytest.mark.parametrize("activity", ["race", "experiment"])
+def test_what_went_wrong_with_a_pair_meanwhile_is_still_said_at_the_end(monkeypatch, activity):
+    loader, session = loader_of(FakeDolly(PLAIN, pause=0.01)), Session()
+    served_page = Page(loader)
+    form = ["race", *asdict(Request("Say something", max_new_tokens=5)).values()]
+    (view,) = (view for view in VIEWS if view.experiment.name == "request")
+    work = {
+        "race": lambda: served_page.run(session, *form),
+        "experiment": lambda: served_page.measure(view, session, *form),
+    }[activity]()
+
+    def broken(_):
+        raise UserError("model", "far/away", "is not on the hub")
+
+    monkeypatch.setattr(loader, "change", broken)
+    while not session.busy:  # it begins once the pair is there
+        next(work)
+    list(served_page.change_pair(session, "fake"))
+    *_, (views, _) = work
+    assert not session.busy
+    assert "far/away" in json.loads(views)["notice"]["value"]
     session.close()
 
 
@@ -347,6 +376,65 @@ def test_the_first_screen_holds_the_verdict_both_answers_and_the_legend(browser,
             bottom = max(bottom, box["y"] + box["height"])
         assert page.get_by_test_id("pane-speculative").bounding_box()["y"] <= 380
         assert bottom <= 768
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_checked_box_looks_checked(page, theme):
+    if theme == "dark":
+        page.get_by_label("Switch between light and dark").click()
+    box = page.get_by_label("show rejected drafts")
+    box.scroll_into_view_if_needed()
+    pictures = []
+    for _ in range(2):
+        shown = Image.open(BytesIO(box.screenshot(animations="disabled"))).convert("L")
+        pictures.append(np.asarray(shown, dtype=int))
+        box.check()
+        page.mouse.move(0, 0)
+    assert (abs(pictures[0] - pictures[1]) > 64).sum() > 40
+
+
+def test_the_box_that_is_typed_into_has_a_ring_and_every_input_a_border(page):
+    page.get_by_text("Settings").click()
+    page.get_by_label("Seed", exact=True).wait_for()
+    style = "e => { const s = getComputedStyle(e); return [s.boxShadow, s.borderTopStyle]; }"
+    ring = "rgb(6, 80, 194) 0px 0px 0px 2px inset"
+    for label in ("Instruction", "Seed", "New tokens", "Top-k"):
+        field = page.get_by_label(label, exact=True)
+        assert ring not in field.evaluate(style)[0]
+        assert field.evaluate(style)[1] == "solid"
+        field.focus()
+        page.wait_for_function(
+            "([field, ring]) => getComputedStyle(field).boxShadow === ring",
+            arg=[field.element_handle(), ring],
+        )
+
+
+@pytest.mark.parametrize("width", [360, 1366])
+def test_the_examples_are_one_line_and_so_are_context_and_settings(browser, width):
+    pair = replace(PAIR, examples=tuple(Example(f"An example {i}", "Say it") for i in range(5)))
+    with served(FakeDolly(PLAIN), pair) as url, opened(browser, url, width) as page:
+        boxes = [button.bounding_box() for button in page.locator("#examples button").all()]
+        assert len(boxes) == 5
+        assert len({box["y"] for box in boxes}) == 1
+        scrolls = page.locator("#examples").evaluate("e => e.scrollWidth > e.clientWidth")
+        assert scrolls == (width == 360)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width == 1366:
+            tops = {page.locator(id).bounding_box()["y"] for id in ("#context", "#settings")}
+            assert len(tops) == 1
+
+
+def test_the_first_replay_answers_the_question_in_the_box():
+    assert recorded().request["instruction"] == PAIRS[DEFAULT_PAIR].examples[0].instruction
+
+
+def test_a_race_shows_a_verdict_and_plots_before_it_ends():
+    session = Session()
+    race = session.race(FakeDolly(PLAIN, pause=0.01), Request("any", max_new_tokens=100), Turn())
+    begun, *between, _ = race
+    assert [changes for changes in between if changes.verdict and changes.tabs and changes.timeline]
+    assert begun.verdict["headline"] == "Racing…"
+    session.close()
 
 
 def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly):

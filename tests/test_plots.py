@@ -6,6 +6,7 @@ import io
 import pytest
 
 from pipeline.trace.metrics import cache_use
+from pipeline.words import counted
 from tests.served import MARKUP, PLAIN, next_frame, opened, run, seek, wait_for_end
 from ui.plots.table import Table
 from ui.tabs.how import how
@@ -59,7 +60,7 @@ def test_every_tab_draws_its_plots_as_wide_as_it_is_with_their_tables(after):
             wide, held = plot.evaluate(
                 "e => [e.querySelector('.main-svg').clientWidth, e.offsetWidth]"
             )
-            assert wide == held > 900
+            assert wide == held > (500 if tab == "Timings" else 900)  # side by side
             page.locator(f"[data-plot={name}] summary").click()
             page.locator(f"[data-plot={name}] tbody tr").first.wait_for()
 
@@ -98,7 +99,7 @@ def test_the_blocks_step_with_the_slider(after):
         assert filled.count() == step.target_kv_len
         for heading, use in zip(page.locator(".models h3").all(), uses, strict=True):
             assert heading.inner_text().endswith(
-                f"{use.tokens[at - 1]} tokens, {use.blocks[at - 1]} blocks, "
+                f"{counted(use.tokens[at - 1], 'token')}, {counted(use.blocks[at - 1], 'block')}, "
                 f"{use.megabytes[at - 1]:.2f} MB; rolled back: {use.rolled_back[at - 1]} "
                 f"by this step, {use.rolled_back_so_far[at - 1]} since the prompt"
             )
@@ -355,3 +356,23 @@ def test_while_a_run_goes_on_only_the_tab_that_is_looked_at_is_drawn(running):
     points, before = running.evaluate(race), running.evaluate(cost)
     running.wait_for_function(f"before => {cost} > before", arg=before)
     assert running.evaluate(race) == points
+
+
+def test_the_two_plots_of_the_time_are_side_by_side(after):
+    page, _ = after
+    show_tab(page, "Timings")
+    drawn(page, "lanes")
+    drawn(page, "race")
+    parts, tokens = (page.locator(f"[data-plot={n}]").bounding_box() for n in ("lanes", "race"))
+    assert parts["y"] == tokens["y"]
+    assert tokens["x"] >= parts["x"] + parts["width"]
+
+
+def test_plots_follow_the_theme_while_a_run_goes_on(running):
+    drawn(running, "race")
+    ink = f"{PLOT % 'race'}.layout.font.color"
+    before = running.evaluate(ink)
+    running.get_by_label("Switch between light and dark").click()
+    running.wait_for_function(f"before => {ink} !== before", arg=before)
+    assert running.locator("[data-testid=stop]").is_visible()
+    assert running.get_by_test_id("scrubber").is_disabled()  # it still goes on

@@ -68,7 +68,7 @@ def test_a_request_and_its_trace_name_a_new_policy(window):
 
 def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(window):
     trace = tiny().start(Request("Why?", max_new_tokens=3)).finish()
-    assert verdict(trace)["same"] == "Identical output."
+    assert verdict(trace)["same"] == "Identical text."
     assert verdict(replace(trace, pair={"kv_cache": window}))["same"] == "Not exact."
 
 

@@ -93,6 +93,17 @@ def test_the_header_of_a_run_names_its_own_pair_also_if_another_is_served_by_the
     assert "Another pair" in header_fields(later, Status("ready", "Ready"))
 
 
+def test_the_header_says_where_passes_of_different_sizes_differ(session):
+    dolly = FakeDolly(PLAIN)
+    inexact = FakeDolly(PLAIN)
+    inexact.exact_widths = False
+    for each, said in ((dolly, False), (inexact, True)):
+        *_, last = session.race(each, REQUEST, Turn())
+        header = header_fields(loader_of(each), last.status)
+        assert ("rounding depends on the tokens in a forward pass" in header) == said
+        assert each.last_trace().pair["exact_widths"] is not said
+
+
 def remembers(session, dolly, **settings):
     """How many tokens of the next race are copied from earlier answers."""
     list(session.race(dolly, Request("any", max_new_tokens=60, **settings), Turn()))

@@ -106,7 +106,7 @@ def assert_races(app, name, browser):
         wait_for_end(page, "stop")
         assert_shows(page, recorded())
         run(page, "How many planets are there?")
-        status_says(page, "identical output")
+        status_says(page, "identical text")
         assert_shows_a_race_of_real_models(page)
     assert served_pair(app) == name
     assert app.errors == ""
@@ -146,7 +146,7 @@ def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(ap
         status_says(page, "Ready")
         assert page.locator("header .about").inner_text().startswith(f"{EMBEDDED.title} · CPU")
         run(page, "How many planets are there?")
-        status_says(page, "identical output")
+        status_says(page, "identical text")
     assert served_pair(apps[name]) == DEFAULT_PAIR
     (line,) = apps[name].errors.splitlines()
     assert LINES[name] in line

@@ -19,6 +19,7 @@ from ui.tabs.registry import RUN_TABS, TABS, run_values
 from ui.tabs.tab import RunTab
 from ui.tabs.what_if import details
 from ui.timeline import TIMELINE
+from ui.verdict import summary, verdict
 
 
 def figures(trace):
@@ -192,6 +193,23 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
     assert "c = 0.20 target steps; extra time to verify, v = 0.10" in note
 
 
+def test_a_run_that_lost_where_its_medians_gain_says_not_from_where_drafting_pays():
+    trace = costing(0.0005, 0.010, max_new_tokens=60)
+    assert "pays from an acceptance" in figures(trace)["predicted"].note
+    fast = trace.speculative
+    costly = len(fast.steps) // 2 - 1
+    steps = [replace(step, verify_s=0.029) for step in fast.steps[:costly]]
+    fast = replace(fast, steps=(*steps, *fast.steps[costly:]))
+    slow = trace.autoregressive
+    slow = replace(slow, steps=tuple(replace(step, verify_s=0.0065) for step in slow.steps))
+    mixed = replace(trace, lanes={"autoregressive": slow, "speculative": fast})
+    assert mixed.speedup < 0.95 < 1.05 < measured(mixed).speedup
+    for said in (figures(mixed)["predicted"].note, how(mixed)["fields"]["cost"]):
+        assert "too short or too uneven to say from where drafting pays" in said
+        assert "best draft length" not in said
+        assert "pays from" not in said.replace("say from where drafting pays", "")
+
+
 def test_where_no_acceptance_would_pay_it_says_so():
     note = figures(costing(0.020, 0.030))["predicted"].note
     assert "does not pay at any acceptance" in note
@@ -272,6 +290,43 @@ def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
     idle_trace = replace(trace, lanes={**trace.lanes, "speculative": idle})
     words = f"Nothing was drafted in {fast.undrafted + 1} of its {len(fast.steps)} steps"
     assert words in figures(idle_trace)["speedups"].note
+
+
+def words_of(trace):
+    """All that the page shows of a trace."""
+    values = [*run_values(trace).values(), TIMELINE.value(trace)]
+    return "\n".join([*values, json.dumps(verdict(trace)), summary(trace)])
+
+
+def test_what_is_one_is_not_counted_as_many():
+    for trace in (
+        *(ran(max_new_tokens=count) for count in (1, 2, 9)),
+        *(alone(ran(max_new_tokens=1), name) for name in ("autoregressive", "speculative")),
+        costing(0.002, 0.011, draft_length=1, max_new_tokens=60),
+    ):
+        assert (
+            re.findall(r"(?<![\d.,])1 [a-z ]*(?:tokens|steps|blocks)\b.{20}", words_of(trace)) == []
+        )
+
+
+def test_an_acceptance_is_in_whole_per_cent_wherever_it_is_shown():
+    trace = costing(0.002, 0.011, max_new_tokens=60)
+    share = f"{100 * trace.speculative.acceptance_rate:.0f} %"
+    plots = figures(trace)
+    for told in (
+        verdict(trace)["acceptance"],
+        plots["predicted"].note,
+        plots["speedups"].note,
+        how(trace)["fields"]["acceptance"],
+    ):
+        assert share in told
+    lost = costing(0.003, 0.014)
+    share = f"{100 * lost.speculative.acceptance_rate:.0f} %"
+    assert f"too few drafts are accepted (a = {share} of" in verdict(lost)["why"]
+    for name, columns in (("positions", (3, 4, 5)), ("speedups", (0,)), ("parts", (1,))):
+        for row in plots[name].table().rows:
+            assert all(re.fullmatch(r"\d*", row[column]) for column in columns)
+    assert not re.search(r"\ba = 0\.|\d\.\d+ ?%|\.[1-9]%", words_of(trace))
 
 
 def costing(draft_s, verify_s, **settings):

@@ -8,6 +8,7 @@ from pipeline.decoding.events import Drafted
 from pipeline.request import Request
 from pipeline.trace.metrics import progress
 from pipeline.trace.reader import parse_trace
+from pipeline.trace.repetition import body, repeats
 from tests.fake_dolly import FakeDolly
 from tests.served import LANES, PLAIN
 from tests.traces import old, ran
@@ -75,6 +76,7 @@ def test_a_step_s_line_has_the_record_s_figures_at_its_end():
     for name, lane in trace.lanes.items():
         *lines, end = [line for line in parsed(transcript.text) if line.get("lane") == name]
         assert end["tokens_per_second"] == lane.tokens_per_second
+        assert end["repeats"] == repeats(body(lane), lane.text)
         _, *points = progress(lane)
         for line, point, step in zip(lines, points, lane.steps, strict=True):
             assert line["made"] == point.tokens

@@ -1,5 +1,6 @@
 """What the verdict says, of traces whose figures are known."""
 
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,7 @@ from pipeline.request import Request
 from pipeline.trace.metrics import TESTED, measured
 from tests import traces
 from tests.fake_dolly import FakeDolly
-from tests.traces import alone
+from tests.traces import alone, ran
 from ui.verdict import summary, verdict
 
 
@@ -42,7 +43,7 @@ def test_the_figures_are_the_trace_s_own():
     assert told["per_step"] == f"{fast.block_efficiency:.1f}"
     first = [1000 * lane.tokens[0].time_s for lane in trace.lanes.values()]
     assert told["first"] == " → ".join(f"{ms:.0f}" for ms in first)
-    assert told["same"] == "Identical output."
+    assert told["same"] == "Identical text."
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,57 @@ def test_a_race_run_again_says_how_far_its_speedups_are_apart():
     label = verdict(trace, earlier=[1.31, 0.87])["headline_label"]
     assert label == f"per decoded token; 3 such races here: 0.87× to {trace.speedup:.2f}×"
     assert trace.speedup > 1.31
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 0.01}])
+def test_settings_that_leave_one_token_promise_the_same_text(settings):
+    trace = ran(temperature=1.0, max_new_tokens=40, **settings)
+    told = verdict(trace)
+    assert (told["mark"], told["same"]) == ("same", "Identical text.")
+    assert "one possible token each time: all 40 tokens agree." in told["same_text"]
+    assert "chance" not in json.dumps(told)
+    assert summary(trace).endswith(" · identical text · 40 tokens")
+    assert verdict(alone(trace, "speculative"))["mark"] == "alone"
+
+
+def test_texts_that_differ_by_chance_or_not_by_chance_are_not_called_identical():
+    sampled = ran(temperature=1.0, max_new_tokens=40)
+    assert not sampled.deterministic
+    assert verdict(sampled)["same"] == "Same distribution."
+    same = {"speculative": sampled.autoregressive, "autoregressive": sampled.autoregressive}
+    told = verdict(replace(sampled, lanes=same))
+    assert (told["mark"], told["same"]) == ("alike", "Same distribution, and here the same text.")
+    assert "identical" not in summary(replace(sampled, lanes=same))
+
+
+@pytest.mark.parametrize(
+    ("agreeing", "words"),
+    [
+        (0, "The texts differ from the first token on. "),
+        (1, "The first token agrees, then the texts differ. "),
+        (2, "The first 2 tokens agree, then the texts differ. "),
+    ],
+)
+def test_texts_that_differ_are_told_from_where(agreeing, words):
+    trace = ran(max_new_tokens=10)
+    fast = trace.speculative
+    tokens = [
+        replace(token, id=99) if at == agreeing else token for at, token in enumerate(fast.tokens)
+    ]
+    told = verdict(
+        replace(trace, lanes={**trace.lanes, "speculative": replace(fast, tokens=tuple(tokens))})
+    )
+    assert (told["mark"], told["same"]) == ("differs", "Not identical.")
+    assert told["same_text"].startswith(words)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature):
+    trace = ran(temperature=temperature, max_new_tokens=20)
+    words = "on this machine, rounding depends on the number of tokens in a forward pass"
+    assert words not in verdict(trace)["same_text"]
+    inexact = replace(trace, pair={**trace.pair, "exact_widths": False})
+    assert words in verdict(inexact)["same_text"]
 
 
 def test_interrupted_steps_are_told():

@@ -40,6 +40,21 @@ def wait_for_cancel(run):
     assert run.trace().autoregressive.finish is FinishReason.CANCELLED
 
 
+def assert_reads_well(line):
+    """It and all that it is in are opaque."""
+    assert line.is_visible()
+    opacities = line.evaluate(
+        """element => {
+            const all = [];
+            for (; element; element = element.parentElement) {
+                all.push(getComputedStyle(element).opacity);
+            }
+            return all;
+        }"""
+    )
+    assert set(opacities) == {"1"}
+
+
 def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
     dolly.pause = PAUSE
     with opened(browser, url) as first, opened(browser, url) as second:
@@ -50,6 +65,10 @@ def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
         second.get_by_text("number 1 of 1 in the queue").wait_for()
         assert len(dolly.started) == started
         assert second.locator(".panes[data-source=live]").count() == 0
+        assert_reads_well(second.get_by_test_id("place"))
+        dot = second.locator("#header .dot")
+        assert dot.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
+        assert dot.evaluate("e => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
         assert "The first asks" not in second.content()
         dolly.pause = 0.0
         wait_for_end(first)

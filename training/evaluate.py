@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -31,7 +29,8 @@ from pipeline.request import Request
 from pipeline.runtime.model import OVModel
 from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
-from pipeline.trace.record import Lane, Trace
+from pipeline.trace.record import Trace
+from pipeline.trace.repetition import body, repeats
 from training import bars, corpus
 from training.command import Command, new_parser, one_line_errors, timed
 from training.corpus import Record
@@ -58,8 +57,6 @@ _CONTEXT: Mapping[str, Mapping[str, Any]] = {
     "hybrid, K = auto": {"drafter": "hybrid", "draft_length": "auto"},
 }
 _SEED = 0  # of the choice of records
-_LONGEST_PERIOD, _REPEATS, _LEAST_REPEATED = 40, 3, 8  # tokens; times; tokens
-_NUMBER_OR_BULLET = re.compile(r"^[\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +111,6 @@ def bits_per_byte(rows: Sequence[Row], end: bool = False) -> float:
     """
     counted = sum(row["bits"] + (row["end_bits"] if end else 0.0) for row in rows)
     return float(counted / sum(row["bytes"] for row in rows))
-
-
-def loops(tokens: Sequence[int], text: str) -> bool:
-    """Whether an answer repeats itself: its last tokens are the same 1 to 40 tokens three times or
-    more in a row, 8 tokens or more; or three of its lines are the same, their numbers and bullets
-    apart.
-
-    Args:
-        tokens: of the answer, without the end key and blanks before it.
-    """
-    body = list(tokens)
-    for period in range(1, _LONGEST_PERIOD + 1):
-        times = max(_REPEATS, math.ceil(_LEAST_REPEATED / period))
-        tail = body[-period * times :]
-        if len(tail) == period * times and tail == tail[:period] * times:
-            return True
-    lines = Counter(_NUMBER_OR_BULLET.sub("", line).strip() for line in text.splitlines())
-    del lines[""]
-    return max(lines.values(), default=0) >= _REPEATS
 
 
 def choose(records: Mapping[int, Record], count: int, context: bool) -> list[int]:
@@ -248,7 +226,7 @@ class Raced:
         assert fast
         return cls(
             text=slow.text,
-            tokens=_body(slow),
+            tokens=body(slow),
             ended=slow.finish is FinishReason.STOP,
             autoregressive_tokens=len(slow.tokens),
             speculative_tokens=len(fast.tokens),
@@ -259,13 +237,6 @@ class Raced:
             identical=trace.identical,
             machine=machine,
         )
-
-
-def _body(lane: Lane) -> list[int]:
-    tokens = list(lane.tokens)
-    while tokens and not tokens[-1].text.strip():
-        tokens.pop()
-    return [token.id for token in tokens]
 
 
 def race_summary(races: Sequence[Raced]) -> dict[str, Any]:
@@ -293,7 +264,7 @@ def answer_summary(races: Sequence[Raced], reference_loops: int) -> dict[str, An
     """
     return race_summary(races) | {
         "ends": sum(race.ended for race in races),
-        "loops": sum(loops(race.tokens, race.text) for race in races),
+        "loops": sum(repeats(race.tokens, race.text) for race in races),
         "reference_loops": reference_loops,
         "tokens": _quartiles([race.autoregressive_tokens for race in races]),
     }
@@ -381,7 +352,7 @@ def _parts(command: Command, sizes: Sizes) -> dict[str, Part]:
 
     def answers(rows: dict[str, list[Row]]) -> dict[str, Any]:
         references = (record.response for record in first.values())
-        looping = sum(loops(tokenizer.encode(text), text) for text in references)
+        looping = sum(repeats(tokenizer.encode(text), text) for text in references)
         return answer_summary(_races(rows["answers"]), looping)
 
     def reading(rows: dict[str, list[Row]]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 
+from pipeline.trace.repetition import repeated
 from training import corpus, packing, target
 from training.answers import instructions, write_all
 from training.command import Command, run
@@ -74,11 +75,9 @@ def loop_start(answer: Sequence[int], digits: frozenset[int]) -> int | None:
     """
     tokens = [_DIGIT if token in digits else token for token in answer]
     for period in range(1, _LONGEST_PERIOD + 1):
-        start = len(tokens)
-        while start > period and tokens[start - 1] == tokens[start - 1 - period]:
-            start -= 1
-        if len(tokens) - start >= max(2 * period, _LEAST_REPEATED):
-            return start
+        count = repeated(tokens, period)
+        if count >= max(2 * period, _LEAST_REPEATED):
+            return len(tokens) - count
     return None
 
 

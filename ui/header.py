@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
 _DEFAULT = Request("any").draft_length  # of a pair that has no other
+_INEXACT = "not exact: rounding depends on the tokens in a forward pass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def header_fields(loader: Loader, now: Status) -> str:
         length = now.draft_length or pair.settings.get("draft_length", _DEFAULT)
         parts += [about["device"], about["target"]["weights"], f"K={length}"]
         parts += [about["note"]] if about["note"] else []
+        parts += [] if about["exact_widths"] else [_INEXACT]
     return fields(state=now.state, line=now.line, about=" · ".join(parts))
 
 

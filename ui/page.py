@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from experiments.experiment import Setup
 from pipeline.errors import UserError
@@ -19,10 +20,11 @@ from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls, drafters_of
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
+from ui.inputs import CheckedBlocks, Refusing
 from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
 from ui.run.race import replayed
-from ui.run.recorded import recorded
+from ui.run.recorded import LARGEST, recorded, too_large
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
@@ -44,7 +46,7 @@ _CLOSING = "server: shutting down — the tokens so far stay on this page; open 
 # Seconds between two polls of Gradio's queue. Its default of 0.001 takes 7 % of a core.
 _QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
 _SESSIONS = 256  # of the latest visitors; older ones are dropped
-_LARGEST_UPLOAD = "32mb"  # above the limit of a trace, so that its own error line is shown
+_LARGEST_UPLOAD = "32mb"  # of uploads that do not come from the page, which refuses smaller ones
 
 
 class Page:
@@ -68,7 +70,7 @@ class Page:
         queue_size: int = 16,
     ) -> None:
         self._loader, self._turn = loader, turn or Turn()
-        with gr.Blocks(
+        with CheckedBlocks(
             title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
         ) as self.blocks:
             self._draw(max_new_tokens)
@@ -108,7 +110,10 @@ class Page:
                 state_session_capacity=_SESSIONS,
                 run_history=False,
                 footer_links=["api"],
-                app_kwargs={"routes": self._chat.routes},
+                app_kwargs={
+                    "routes": self._chat.routes,
+                    "middleware": [Middleware(Refusing)],
+                },
                 prevent_thread_lock=True,
             )
         except OSError as error:
@@ -128,7 +133,13 @@ class Page:
         self._outputs = [hidden("updates"), hidden("lines")]
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
         self._controls = Controls(self._loader, max_new_tokens)
-        self._notice = component("notice", "view/fields", fields())
+        self._notice = component(
+            "notice",
+            ("view/fields", "notice/too_large"),
+            fields(),
+            largest=LARGEST,
+            refusal=str(too_large("SIZE")),
+        )
         first = replayed(recorded(), "Recorded")
         component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")

@@ -6,6 +6,7 @@ import math
 
 from pipeline.trace.metrics import outlier_limit
 from pipeline.trace.record import Lane, StepRecord, Trace
+from pipeline.words import counted
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.tabs.steps import TIMES, cut_note, steps_table
@@ -151,7 +152,7 @@ def _label(name: str, lane: Lane, top: float) -> Json:
         "xshift": -_LEFT,
         "xanchor": "left",
         "yanchor": "bottom",
-        "text": f"<b>{name.capitalize()}</b> · {len(lane.steps)} steps{each}",
+        "text": f"<b>{name.capitalize()}</b> · {counted(len(lane.steps), 'step')}{each}",
         "font": {"color": "var(--ink)", "size": 12},
         "align": "left",
         "showarrow": False,

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.metrics import measured, not_compared, outcome
 from pipeline.trace.record import Lane, Trace
+from pipeline.words import counted, percent
 
 _REASONS = {  # of a loss, by `CostModel`'s fields
-    "acceptance": "too few drafts are accepted (a = {:.2f} of those tested)",
-    "draft": "drafting is too slow (c = {:.2f} target steps)",
-    "verify": "verification is too expensive (v = {:.2f} target steps beyond the step itself)",
+    "acceptance": "too few drafts are accepted (a = {} of those tested)",
+    "draft": "drafting is too slow (c = {} target steps)",
+    "verify": "verification is too expensive (v = {} target steps beyond the step itself)",
 }
+_INEXACT = (
+    " With these settings, on this machine, rounding depends on the number of tokens in a forward "
+    "pass, so texts may differ where two tokens are nearly tied."
+)
+_SETTINGS = (
+    " With these settings rounding depends on the number of tokens in a forward pass; the default "
+    "settings avoid that."
+)
 _NONE = "–"
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
@@ -36,7 +45,7 @@ def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dic
         "headline": headline,
         "headline_label": label,
         "rates": " → ".join(_rounded(lane.tokens_per_second) for lane in lanes),
-        "acceptance": _percent(acceptance),
+        "acceptance": _NONE if acceptance is None else percent(acceptance),
         "counts": _counts(fast) if fast else "autoregressive decoding drafts nothing",
         "per_step": _NONE if efficiency is None else f"{efficiency:.1f}",
         "first": " → ".join(_milliseconds(lane.first_token_s) for lane in lanes),
@@ -52,7 +61,10 @@ def summary(trace: Trace) -> str:
     if not trace.finished:
         return "Stopped"
     _, headline, *_ = _headline(trace, ())
-    return f"{headline} · identical output" if trace.identical else headline
+    mark, *_ = _agreement(trace)
+    if mark != "same":
+        return headline
+    return f"{headline} · identical text · {counted(trace.comparable_tokens, 'token')}"
 
 
 def _headline(trace: Trace, earlier: Sequence[float]) -> tuple[str, str, str, str]:
@@ -93,7 +105,7 @@ def _counts(lane: Lane) -> str:
     if lane.remembered:
         counts += f"; {lane.remembered} of these remembered from earlier answers"
     if lane.drafted_yield is not None:
-        counts += f"; {_percent(lane.drafted_yield)} of all drafts"
+        counts += f"; {percent(lane.drafted_yield)} of all drafts"
     if lane.undrafted > 1:
         counts += f"; {lane.undrafted} of {len(lane.steps)} rounds without a draft"
     return counts
@@ -128,7 +140,9 @@ def _loss(trace: Trace) -> str:
             "uneven to say why it lost."
         )
     part = model.worst_part()
-    return f"Main reason: {_REASONS[part].format(getattr(model, part))}."
+    value: float = getattr(model, part)
+    shown = percent(value) if part == "acceptance" else f"{value:.2f}"
+    return f"Main reason: {_REASONS[part].format(shown)}."
 
 
 def _agreement(trace: Trace) -> tuple[str, str, str]:
@@ -139,7 +153,6 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
             "One method only.",
             "Run both to compare their speed and their texts.",
         )
-    agreeing = trace.agreeing_tokens or 0
     if trace.kv_cache in POLICIES and not POLICIES[trace.kv_cache].exact:
         return (
             "alike",
@@ -147,45 +160,40 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
             f"With this cache ({trace.kv_cache}) the target does not attend to all the text before "
             "a token, so its text may differ from that of an exact cache, and between the methods.",
         )
-    if not trace.greedy:
-        lengths = {len(lane.tokens) for lane in trace.lanes.values()}
-        if trace.finished and lengths == {agreeing}:
-            return (
-                "alike",
-                "Same distribution, and the same text.",
-                "With these settings sampling left little choice.",
-            )
+    agreeing, comparable = trace.agreeing_tokens or 0, trace.comparable_tokens
+    same = trace.finished and {len(lane.tokens) for lane in trace.lanes.values()} == {agreeing}
+    if not trace.deterministic:
         return (
             "alike",
-            "Same distribution.",
-            "With sampling the texts differ by chance; at temperature 0 they are identical.",
+            "Same distribution, and here the same text." if same else "Same distribution.",
+            "With sampling the texts may differ by chance; at temperature 0 they are identical."
+            + _rounding(trace),
         )
-    if trace.identical:
-        return "same", "Identical output.", f"Greedy: {_all(agreeing)}."
-    if trace.identical is False:
-        return (
-            "differs",
-            "Not identical.",
-            f"The first {agreeing} tokens agree, then the texts differ. With these settings "
-            "rounding depends on the number of tokens in a forward pass; the default settings "
-            "avoid that.",
-        )
-    comparable = trace.comparable_tokens
+    why = "Greedy" if trace.greedy else "These settings leave one possible token each time"
     if not comparable:
-        return (
-            "alone",
-            "Nothing to compare.",
-            "Greedy: the two texts are compared token by token.",
-        )
-    return (
-        "same" if agreeing == comparable else "differs",
-        "Identical so far." if agreeing == comparable else "Not identical.",
-        f"Greedy: {agreeing} of the {comparable} tokens that both have agree.",
-    )
+        return "alone", "Nothing to compare.", f"{why}: the texts are compared token by token."
+    if same:
+        return "same", "Identical text.", f"{why}: {_all(agreeing)}.{_rounding(trace)}"
+    if agreeing == comparable and not trace.finished:
+        return "same", "Identical so far.", f"{why}: {_all(agreeing)} so far."
+    return "differs", "Not identical.", f"{_first(agreeing)}{_rounding(trace) or _SETTINGS}"
+
+
+def _rounding(trace: Trace) -> str:
+    """Says that this machine does not keep what the claim rests on, where that was found."""
+    return _INEXACT if trace.pair.get("exact_widths") is False else ""
 
 
 def _all(tokens: int) -> str:
     return "the only token agrees" if tokens == 1 else f"all {tokens} tokens agree"
+
+
+def _first(tokens: int) -> str:
+    """How far the texts agree before they differ."""
+    if not tokens:
+        return "The texts differ from the first token on."
+    agree = "token agrees" if tokens == 1 else f"{tokens} tokens agree"
+    return f"The first {agree}, then the texts differ."
 
 
 def _rounded(value: float | None) -> str:
@@ -194,7 +202,3 @@ def _rounded(value: float | None) -> str:
 
 def _milliseconds(seconds: float | None) -> str:
     return _NONE if seconds is None else f"{1000 * seconds:.0f}"
-
-
-def _percent(rate: float | None) -> str:
-    return _NONE if rate is None else f"{100 * rate:.0f} %"

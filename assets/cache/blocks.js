@@ -40,10 +40,10 @@ function drawBlocks() {
 
 function model(name, steps, step) {
   const { kept, blocks: used, megabytes, rolled, rolled_so_far } = steps[step - 1];
-  const inBlocks = used === null ? "" : `${used} blocks, `;
+  const inBlocks = used === null ? "" : `${counted(used, "block")}, `;
   const back =
     rolled === null ? "" : `; rolled back: ${rolled} by this step, ${rolled_so_far} since the prompt`;
-  const words = `${kept} tokens, ${inBlocks}${megabytes.toFixed(2)} MB${back}`;
+  const words = `${counted(kept, "token")}, ${inBlocks}${megabytes.toFixed(2)} MB${back}`;
   const heading = make("h3", { textContent: name }, make("span", { textContent: words }));
   const row = make("div", { className: "kv-row" });
   if (picture.block) {

@@ -61,8 +61,8 @@ function repr(text) {
 }
 
 const named = (id) => (run.pieces.has(id) ? repr(run.pieces.get(id)) : `#${id}`);
-const number = (value) => (value === 0 || value >= 0.01 ? value.toFixed(2) : value.toExponential(1));
-const milliseconds = (seconds) => `${(1000 * seconds).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
+const probability = (value) => (value > 0 && value < 0.0005 ? "< 0.001" : value.toFixed(3));
+const milliseconds = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
 
 function describe(about, endKey) {
   const { line, place, id, text, state } = about;
@@ -97,12 +97,13 @@ function source({ drafted, copied }, state) {
 // number, so nothing is shown.
 function test(line, place, row) {
   if (run.greedy) return;
-  row("draft probability q", number(line.draft_prob[place]));
-  row("target probability p", number(line.target_prob[place]));
-  row(asBlock(line) ? "accepted up to here, if not further" : "accepted with min(1, p ∕ q)", number(line.accept_prob[place]));
+  const acceptedWith = asBlock(line) ? "accepted up to here, if not further" : "accepted with min(1, p ∕ q)";
+  row("draft probability q", probability(line.draft_prob[place]));
+  row("target probability p", probability(line.target_prob[place]));
+  row(acceptedWith, probability(line.accept_prob[place]));
   const uniform = line.uniform[place];
   if (uniform !== null) {
-    row("random number", `${number(uniform)} → ${place < line.accepted ? "accepted" : "rejected"}`);
+    row("random number", `${probability(uniform)} → ${place < line.accepted ? "accepted" : "rejected"}`);
   }
 }
 
@@ -131,7 +132,9 @@ function reason({ line, place, state }) {
       }
       return "Sampled from the residual: the target’s distribution minus the draft’s. The figures are those of the token it replaces.";
     case "bonus":
-      return `All ${line.drafted.length} drafted tokens are accepted, so the same forward pass gives one more.`;
+      return `${
+        line.drafted.length === 1 ? "The drafted token is" : `All ${line.drafted.length} drafted tokens are`
+      } accepted, so the same forward pass gives one more.`;
     case "rejected":
       if (asBlock(line)) return "Block verification accepted the draft up to an earlier token only.";
       return run.greedy ? "Not the target’s first choice." : "It failed the acceptance test; the next token replaces it.";
@@ -170,13 +173,13 @@ function likeliest({ line, place, state }) {
 function ranking(model, top, emitted, drafted) {
   const made = node("div", "");
   const list = node("ol", "");
-  for (const [id, probability] of top) {
+  for (const [id, share] of top) {
     const entry = node("li", "");
     entry.classList.toggle("emitted", id === emitted);
     entry.classList.toggle("drafted", id === drafted);
     const bar = node("i", "");
-    bar.style.width = `${100 * Math.min(1, probability)}%`;
-    entry.append(bar, node("span", named(id), "piece"), node("span", number(probability)));
+    bar.style.width = `${100 * Math.min(1, share)}%`;
+    entry.append(bar, node("span", named(id), "piece"), node("span", probability(share)));
     list.append(entry);
   }
   made.append(node("h3", `Most likely, ${model}`), list);

@@ -71,6 +71,7 @@ const read = {
     lane.undecided = null;
     lane.end = line.reason ?? "";
     lane.rate = line.tokens_per_second;
+    lane.repeats = line.repeats;
     const last = lane.steps.at(-1);
     if (line.reason !== "stop" || !last) return;
     const endKey = nodesOf(last).findLast((node) => node.about?.at === last.line.made - 1);
@@ -189,9 +190,10 @@ function showPace(lane) {
   const why = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
   const rate = ended ? lane.rate : soFar;
   const parts = [
-    ended ? `${made} ${made === 1 ? "token" : "tokens"}` : `${made} / ${run.budget}`,
+    ended ? counted(made, "token") : `${made} / ${run.budget}`,
     rate === null ? "" : `${rate.toFixed(0)} tok/s`,
     ended ? why[lane.end] : "",
+    ended && lane.repeats ? "repeats itself" : "",
   ];
   lane.pane.dataset.end = ended ? lane.end : "";
   lane.pace.textContent = parts.filter(Boolean).join(" · ");

@@ -53,7 +53,8 @@ function seek(time) {
   scrubber.value = replay.time;
   const seconds = (value) => (value / 1000).toFixed(2);
   const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.line.made ?? 0).join(" and ");
-  moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${counts} tokens`;
+  const tokens = counts === "1" ? "1 token" : `${counts} tokens`; // of one lane, or "1 and 1 tokens"
+  moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${tokens}`;
   if (!replay.timer) scrubber.setAttribute("aria-valuetext", moment.textContent);
   tell({ time: replay.time, ...Object.fromEntries(run.lanes.map(({ pane, shown }) => [pane.dataset.lane, shown])) });
 }

@@ -8,6 +8,9 @@ function publish(name, value) {
   document.dispatchEvent(new CustomEvent("update", { detail: { name, value } }));
 }
 
+// "1 token", "2 tokens"
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
 function subscribe(show) {
   const onUpdate = ({ detail }) => {
     if (!element.isConnected) document.removeEventListener("update", onUpdate);

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
 
+import numpy as np
 import openvino as ov
 
 from pipeline.decoding.lm import Hidden
@@ -28,6 +29,7 @@ from pipeline.runtime.projections import merge_projections
 from pipeline.runtime.sequence import FURTHER_INPUTS, OVCausalLM
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
+_COMPARED = 12  # tokens whose logits are compared
 
 
 class OVModel:
@@ -174,6 +176,23 @@ class OVModel:
         padded = range(multiple, (self.policy.prefill_chunk or 0) + 1, multiple)
         for count in (*_DECODE_SIZES, *padded):
             sequence.time_forward(count)
+
+    def exact_widths(self, text: Sequence[int]) -> bool:
+        """Whether the logits of the last tokens of `text` are the same to the bit in forward passes
+        of 1, 2, … 9 of them, once warm.
+        """
+        sequence, begin = self.sequence(), max(0, len(text) - _COMPARED)
+        sequence.forward(text[:begin], logits_to_keep=0)
+        alone = [sequence.forward([token], logits_to_keep=1).logits[0] for token in text[begin:]]
+        counts = range(2, min(MAX_DECODE_TOKENS, len(alone)) + 1)
+        for count in sorted(counts, key=lambda count: count % 2):
+            at = 0 if count % 2 else len(alone) - count  # the even ones at the end of the text
+            sequence.rollback(begin + at)
+            passed = text[begin + at : begin + at + count]
+            together = sequence.forward(passed, logits_to_keep=count).logits
+            if not np.array_equal(together, alone[at : at + count]):
+                return False
+        return True
 
     def forward_times(self) -> tuple[tuple[float, ...], float]:
         """Measures forward passes, once warm.

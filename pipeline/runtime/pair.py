@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Lock
 
 from pipeline.decoding.economics import AcceptanceStats, Costs
@@ -27,8 +28,11 @@ class CompiledPair:
         target, draft: compiled for the same policy.
         block: the block draft, likewise, if there is one.
         note: the reason for another policy than the requested one; empty otherwise.
+        text: token ids of any text, to compare the target's forward passes over it.
 
     Attributes:
+        exact_widths: whether a token's logits are the same to the bit in forward passes of every
+            number of tokens, here and now: a property of this machine's kernels.
         policy: of both models' caches.
         stats: acceptance statistics by drafter, of all generations with these models.
     """
@@ -39,6 +43,7 @@ class CompiledPair:
         draft: OVModel,
         block: OVBlockModel | None = None,
         note: str = "",
+        text: Sequence[int] = (),
     ) -> None:
         self.target, self.draft, self.block, self.note = target, draft, block, note
         self.policy = target.policy
@@ -47,6 +52,7 @@ class CompiledPair:
         self._costs: Costs | None = None
         for model in (target, draft, *([block] if block else [])):
             model.warm_up()
+        self.exact_widths = target.exact_widths(text)
 
     @property
     def costs(self) -> Costs:

@@ -16,6 +16,7 @@ from typing import Literal
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
 from pipeline.trace.record import COMPARABLE, Lane, Trace
+from pipeline.words import counted
 
 TESTED = 20  # drafts; fewer say too little about an acceptance rate
 NO_DIFFERENCE = 0.05  # a speedup this close to 1 counts as none
@@ -96,6 +97,13 @@ def outcome(speedup: float) -> Literal["win", "loss", "even"]:
     if abs(speedup - 1) <= NO_DIFFERENCE:
         return "even"
     return "win" if speedup > 1 else "loss"
+
+
+def contradicts(model: CostModel, speedup: float | None) -> bool:
+    """Whether the medians of a run gain where the run itself lost, or the reverse: then neither
+    explains the other.
+    """
+    return speedup is not None and {outcome(model.speedup), outcome(speedup)} == {"win", "loss"}
 
 
 # --- drafts ---------------------------------------------------------------------------------------
@@ -217,7 +225,7 @@ def not_predicted(trace: Trace) -> str:
     if not fast.drafted:
         return "nothing was drafted, so there is no cost of a draft"
     if fast.tested < TESTED:
-        return f"{fast.tested} drafted tokens were tested, and it needs {TESTED}"
+        return f"{counted(fast.tested, 'drafted token')} tested, and it needs {TESTED}"
     if trace.speedup is None or measured(trace) is None:
         return f"one method emitted fewer than {COMPARABLE} tokens"
     return ""

@@ -62,6 +62,7 @@ class _Pair(TypedDict):
     device: NotRequired[str]
     kv_cache: NotRequired[str]
     kv_block: NotRequired[int | None]
+    exact_widths: NotRequired[bool]
     note: NotRequired[str]
 
 

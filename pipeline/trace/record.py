@@ -43,6 +43,14 @@ class StepRecord(Round):
         return bool(self.drafted and self.target_top and not self.draft_top)
 
     @property
+    def certain(self) -> bool:
+        """Whether the target's distribution had a single token at each place; False where that was
+        not recorded.
+        """
+        tops = self.target_top
+        return bool(tops) and all(top[:1] and top[0][1] == 1.0 for top in tops)
+
+    @property
     def drafted_at_s(self) -> float:
         """The lane's clock at the end of drafting, when verification starts."""
         return self.time_s - self.verify_s - self.other_s
@@ -218,6 +226,16 @@ class Trace:
     @property
     def greedy(self) -> bool:
         return bool(self.request["temperature"] == 0)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether chance has no part in the texts: greedy, or the settings left a single possible
+        token at every place so far, as a top-k of 1 does.
+        """
+        if self.greedy or self.request["top_k"] == 1:
+            return True
+        steps = [step for lane in self.lanes.values() for step in lane.steps]
+        return bool(steps) and all(step.certain for step in steps)
 
     @property
     def share_emitted(self) -> float:

@@ -57,7 +57,7 @@ class ExperimentDisplay:
         return Changes(
             tabs=self._draw(latest, state),
             status=self._status("error" if failure else "ready", line),
-            notice=logged_line(failure) if failure else "",
+            notice=logged_line(failure) if failure else None,
         )
 
     @property

@@ -7,6 +7,7 @@ The first is a real run of the embedded pair, on the machine that its badge name
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -15,7 +16,7 @@ from pipeline.trace.record import Trace
 from ui.component import ASSETS
 
 _RECORDED = ASSETS / "recorded.json"
-_LARGEST = 4 * 2**20  # bytes; twice what the longest run takes
+LARGEST = 4 * 2**20  # bytes; twice what the longest run takes
 _LONGEST_NAME = 80  # characters
 
 
@@ -30,13 +31,18 @@ def read_trace(path: Path) -> Trace:
     Raises:
         UserError: the file is too large, or is not a trace.
     """
-    if (size := path.stat().st_size) > _LARGEST:
-        remedy = f"choose one of at most {_LARGEST // 2**20} MB"
-        raise UserError("trace file", f"{size / 2**20:.0f} MB", remedy)
+    if (size := path.stat().st_size) > LARGEST:
+        raise too_large(math.ceil(size / 2**20))
     try:
         return parse_trace(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise UserError("trace file", path.name, "choose a text file in UTF-8") from None
+
+
+def too_large(megabytes: object) -> UserError:
+    """The error of a file of so many megabytes."""
+    remedy = f"choose one of at most {LARGEST // 2**20} MB"
+    return UserError("trace file", f"{megabytes} MB", remedy)
 
 
 def badge(word: str, trace: Trace) -> str:

@@ -13,6 +13,7 @@ from pipeline.decoding.events import Drafted, fields_of
 from pipeline.run import Update
 from pipeline.trace.metrics import LaneProgress, progress
 from pipeline.trace.record import StepRecord, Token, Trace
+from pipeline.trace.repetition import body, repeats
 from ui.component import encode
 
 _TAIL = 5  # updates, about one second: a browser may receive only the last of them
@@ -86,8 +87,13 @@ class Transcript:
         """Appends the remaining steps, and how each lane ended, at which rate."""
         self.add(trace)
         for name, lane in trace.lanes.items():
-            rate = lane.tokens_per_second
-            self._append(kind="end", lane=name, reason=lane.finish, tokens_per_second=rate)
+            self._append(
+                kind="end",
+                lane=name,
+                reason=lane.finish,
+                tokens_per_second=lane.tokens_per_second,
+                repeats=repeats(body(lane), lane.text),
+            )
 
     def _step(
         self, step: StepRecord, tokens: Sequence[Token], now: LaneProgress, trace: Trace

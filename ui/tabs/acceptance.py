@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from pipeline.decoding.economics import CostModel
 from pipeline.request import DRAFT_LENGTHS
-from pipeline.trace.metrics import TESTED, acceptance_by_position, measured
+from pipeline.trace.metrics import TESTED, acceptance_by_position, contradicts, measured
 from pipeline.trace.record import Trace
+from pipeline.words import counted, percent
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
 from ui.plots.table import Table
@@ -60,10 +61,10 @@ def _positions(trace: Trace) -> Figure:
     def table() -> Table:
         rows = [
             [position, str(each.tested), str(each.accepted)]
-            + [f"{share:.3f}" for share in (each.rate, *each.interval)]
+            + [f"{100 * share:.0f}" for share in (each.rate, *each.interval)]
             for position, each in zip(positions, found, strict=True)
         ]
-        columns = ("Position", "Tested", "Accepted", "Rate", "95 % from", "95 % to")
+        columns = ("Position", "Tested", "Accepted", "Rate %", "95 % from", "95 % to")
         return Table(columns, rows)
 
     note = "" if found else "No drafted token was tested in this run."
@@ -127,22 +128,27 @@ def _note(model: CostModel, trace: Trace) -> str:
     length = "median draft length" if auto else "draft length"
     drafted = "all tokens at once" if model.costs.block else "a token"
     return (
-        f"{_thresholds(model)} "
-        f"Measured in this run: share of drafts accepted, a = {model.acceptance:.2f}; time to "
+        f"{_thresholds(model, trace.speedup)} "
+        f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
         f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
         "assumes the same a at every position, and the same v for every K."
     )
 
 
-def _thresholds(model: CostModel) -> str:
-    """From which acceptance drafting pays."""
+def _thresholds(model: CostModel, speedup: float | None) -> str:
+    """From which acceptance drafting pays, as far as the run carries it."""
+    if contradicts(model, speedup):
+        return (
+            f"A round of medians would make {model.speedup:.2f}×, and the run made "
+            f"{speedup:.2f}×: it is too short or too uneven to say from where drafting pays."
+        )
     even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
-    pays = f"pays from an acceptance of {100 * (even or 0):.0f} %"
-    if even is None:
-        pays = "does not pay at any acceptance"
+    pays = "does not pay at any acceptance"
+    if even is not None:
+        pays = f"pays from an acceptance of {percent(even)}"
     return (
-        f"Drafting K = {model.length} tokens {pays}; the best draft length is "
+        f"Drafting K = {counted(model.length, 'token')} {pays}; the best draft length is "
         f"{best or '0, no drafting'}."
     )
 

@@ -10,6 +10,7 @@ from pipeline.decoding.events import SPECULATIVE
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import CacheUse, cache_use
 from pipeline.trace.record import Trace
+from pipeline.words import counted
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table
@@ -88,9 +89,10 @@ def _caches(trace: Trace) -> Figure:
     known = True  # what was rolled back
     for model, use in cache_use(trace, lane).items():
         colour, pattern, dash = _STYLES[model]
-        held = [f"{count} tokens" for count in use.tokens]
+        held = [counted(count, "token") for count in use.tokens]
         if use.blocks is not None:
-            held = [f"{words} in {n} blocks" for words, n in zip(held, use.blocks, strict=True)]
+            in_blocks = (counted(count, "block") for count in use.blocks)
+            held = [f"{tokens} in {blocks}" for tokens, blocks in zip(held, in_blocks, strict=True)]
         data.append(
             {
                 "type": "scatter",

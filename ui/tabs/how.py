@@ -9,8 +9,9 @@ from pathlib import Path
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Candidates, Origin
 from pipeline.request import DRAFT_LENGTHS
-from pipeline.trace.metrics import TESTED, measured, residual
+from pipeline.trace.metrics import TESTED, contradicts, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
+from pipeline.words import percent
 from ui.plots.figure import Json
 from ui.plots.table import Table
 from ui.tabs.tab import RunTab
@@ -147,7 +148,7 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
             "draft_prob": _probability(step.draft_prob[place]),
             "target_prob": _probability(step.target_prob[place]),
             "accept_prob": _probability(step.accept_prob[place]),
-            "drawn": "none: the outcome was certain" if number is None else f"{number:.3f}",
+            "drawn": "none: the outcome was certain" if number is None else _probability(number),
         }
     recorded = _has_candidates(step, place)
     target = step.target_top[place] if recorded else ()
@@ -186,7 +187,7 @@ def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -
             _probability(each.target),
             _probability(each.draft),
             _probability(each.residual),
-            "" if each.share is None else f"{100 * each.share:.0f} %",
+            "" if each.share is None else percent(each.share),
         ]
         for each in residual(target, draft)
     ]
@@ -199,7 +200,7 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
         missing = f"both methods, and {TESTED} drafted tokens that were tested"
         return {"cost": f"The cost model needs {missing}."}
     return {
-        "acceptance": f"a = {model.acceptance:.2f}",
+        "acceptance": f"a = {percent(model.acceptance)}",
         "draft": f"c = {model.draft:.2f}",
         "verify": f"v = {model.verify:.2f}",
         "length": f"K = {model.length}",
@@ -209,12 +210,15 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
 
 def _prediction(model: CostModel, trace: Trace) -> str:
     even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
-    gain = "does not pay at any acceptance" if even is None else f"pays from a = {even:.2f}"
+    gain = "does not pay at any acceptance" if even is None else f"pays from a = {percent(even)}"
+    thresholds = f"K = {model.length} {gain}; the best draft length is {best or '0, no drafting'}."
+    if contradicts(model, trace.speedup):
+        thresholds = "The run is too short or too uneven to say from where drafting pays."
     measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
     return (
         f"A round is expected to emit {model.block_efficiency:.2f} tokens in the time of "
         f"{model.cost:.2f} target steps, a speedup of {model.speedup:.2f}×{measured_speedup}. "
-        f"K = {model.length} {gain}; the best draft length is {best or '0, no drafting'}."
+        f"{thresholds}"
     )
 
 
@@ -226,7 +230,7 @@ def _named(trace: Trace, token: int) -> str:
 def _probability(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1e}"
+    return "< 0.001" if 0 < value < 0.0005 else f"{value:.3f}"  # as a token's card does
 
 
 def _details(trace: Trace) -> Json:

@@ -99,7 +99,7 @@ def _race(trace: Trace) -> Figure:
             "name": name,
             "mode": "lines",
             "line": _STYLES[name],
-            "hovertemplate": f"%{{y}} tokens<br>%{{x:.1f}} ms<extra>{name}</extra>",
+            "hovertemplate": f"tokens: %{{y}}<br>%{{x:.1f}} ms<extra>{name}</extra>",
         }
         for name, (clock, count) in series.items()
     ]

@@ -9,6 +9,7 @@ from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_seconds_by_part
 from pipeline.trace.record import Trace
+from pipeline.words import percent
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
@@ -128,9 +129,9 @@ def _marker(symbol: str, size: int, colour: str) -> Json:
 
 
 def _speedups_table(run: Prediction | None) -> Table:
-    columns = ("Acceptance", *(f"Predicted, K = {k}" for k in _LENGTHS))
+    columns = ("Acceptance %", *(f"Predicted, K = {k}" for k in _LENGTHS))
     rows = [
-        [f"{a:.2f}", *(f"{run.at(a, k).model.speedup:.3f}" for k in _LENGTHS)]
+        [f"{100 * a:.0f}", *(f"{run.at(a, k).model.speedup:.3f}" for k in _LENGTHS)]
         for a in _ACCEPTANCES
         if run
     ]
@@ -141,7 +142,7 @@ def _note(trace: Trace, run: Prediction) -> str:
     model, fast = run.model, trace.speculative
     drafted = "all tokens at once" if model.costs.block else "a token"
     words = (
-        f"Measured in this run: a = {model.acceptance:.2f}; time to draft {drafted}, "
+        f"Measured in this run: a = {percent(model.acceptance)}; time to draft {drafted}, "
         f"c = {model.draft:.2f} target steps; extra time to verify, v = {model.verify:.2f} target "
         f"steps, assumed for every K. Predicted at its own a and K = {model.length}: "
         f"{model.speedup:.2f}×."
@@ -190,13 +191,13 @@ def _parts(trace: Trace) -> Figure:
 
 
 def _parts_table(trace: Trace, run: Prediction | None) -> Table:
-    columns = ("Time", "Acceptance", "K", *(f"{part.capitalize()} ms" for part, _ in _DECODING))
+    columns = ("Time", "Acceptance %", "K", *(f"{part.capitalize()} ms" for part, _ in _DECODING))
     measured = [
         [f"{name}, measured", "", "", *_cells(token_seconds_by_part(lane))]
         for name, lane in trace.lanes.items()
     ]
     predicted = [
-        ["predicted", f"{a:.2f}", str(k), *_cells(run.at(a, k).seconds_by_part)]
+        ["predicted", f"{100 * a:.0f}", str(k), *_cells(run.at(a, k).seconds_by_part)]
         for a in _ACCEPTANCES
         for k in _LENGTHS
         if run
