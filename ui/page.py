@@ -13,7 +13,7 @@ import gradio as gr
 from experiments.experiment import Setup
 from pipeline.errors import UserError
 from pipeline.request import Request
-from ui import api, link
+from ui import api, link, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls
@@ -127,9 +127,10 @@ class Page:
         self._session = gr.State(Session(), delete_callback=Session.close)
         self._outputs = [hidden("updates"), hidden("lines")]
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
+        first = replayed(recorded(), "Recorded")
+        tour.add(first.tour or "")
         self._controls = Controls(self._loader, max_new_tokens)
         self._notice = component("notice", "view/fields", fields())
-        first = replayed(recorded(), "Recorded")
         component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
         TIMELINE.add(first.timeline or "")
@@ -301,6 +302,8 @@ class Page:
         values = dict(changes.tabs)
         if changes.timeline is not None:
             values[TIMELINE.name] = changes.timeline
+        if changes.tour is not None:
+            values[tour.NAME] = changes.tour
         if changes.verdict is not None:
             values["verdict"] = fields(**changes.verdict)
         if changes.status is not None:
