@@ -32,7 +32,7 @@ class Stop:
         text: one thing, in two sentences.
         task: what the visitor does there; "" where the run has nothing to do it with.
         step: of the speculative lane that it is about; None for none.
-        at_ms: the model time at which that step's draft waits for verification.
+        at_ms: the model time to go to: when that step's draft waits, or is verified.
     """
 
     name: str
@@ -147,8 +147,8 @@ def _verify(trace: Trace) -> Stop:
         )
     else:
         text += f"The step gave {_tokens(len(fast.emitted[step.index]))} to the answer."
-    task = "Step forward once, or press Show me."
-    return Stop("verify", title, text, task, step.index, milliseconds(step.drafted_at_s))
+    task = "Step forward until the draft is verified, or press Show me."
+    return Stop("verify", title, text, task, step.index, milliseconds(step.time_s))
 
 
 def _rejection(trace: Trace) -> Stop:

@@ -4,6 +4,7 @@ const panel = element.querySelector(".tour");
 const [guess, asked] = [panel.querySelector(".guess"), panel.querySelector(".questions")];
 const button = (name) => panel.querySelector(`[data-do=${name}]`);
 const pane = "#lanes [data-lane=speculative]";
+const ROUNDING = 0.001; // milliseconds, of a time in the value
 let run = { stops: [], questions: [] }; // the run that is shown
 let at = 0; // the number of the stop; one after the last are the questions
 let opener = document.body; // has the focus again when the tour is left
@@ -35,15 +36,12 @@ const stopped = {
   },
   draft: {
     on: () => [...tokens("drafted"), ...replay()],
-    show: () => seek(stop().at_ms + 0.001),
+    show: () => seek(stop().at_ms + ROUNDING),
     moment: () => tokens("drafted").length > 0,
   },
   verify: {
     on: () => [...whole(), ...replay()],
-    show: () => {
-      seek(stop().at_ms + 0.001);
-      document.querySelector("#lanes [data-do=forward]").click();
-    },
+    show: () => seek(stop().at_ms + ROUNDING),
     moment: ({ speculative }) => speculative === stop().step + 1 && !tokens("drafted").length,
   },
   rejection: { on: first("resampled"), show: open, card: ({ state }) => state === "resampled" },
