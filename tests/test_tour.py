@@ -293,11 +293,11 @@ def test_hostile_texts_of_a_run_stay_text_in_the_tour(page, tmp_path):
     trace = ran(MARKUP, temperature=1.0, max_new_tokens=60)
     file = tmp_path / "hostile.json"
     file.write_text(trace.to_json(), encoding="utf-8")
-    begin(page)
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Open a trace").click()
     chooser.value.set_files(file)
     page.get_by_test_id("badge").filter(has_text="Loaded").wait_for()
+    begin(page)
     for stop in tour.stops(trace)[1:]:
         press(page, "Next")
         expect(panel(page).locator(".what")).to_have_text(stop.text)
