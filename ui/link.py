@@ -1,4 +1,7 @@
-"""Reads the form's values from a link, which `page.js` writes. A link never starts a run."""
+"""Reads the form's values from a link, which `page.js` writes. A link never starts a run.
+
+A link may also open the tour, at the stop of that number: `?tour=3`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ DEFAULTS: dict[str, Any] = {  # of the form, which shows None as an empty text
     **{field.name: "" if field.default is None else field.default for field in fields(Request)[1:]},
     "mode": get_args(Mode)[0],
 }
+
+STOPS = ("race", "token", "draft", "verify", "rejection", "bonus", "loss")  # of the tour
 
 
 def read(
@@ -37,6 +42,8 @@ def read(
     if asked.get("drafter") not in (None, *drafters):
         del asked["drafter"]
     refused = [f"{name}={query[name]}" for name in given.keys() - asked.keys()]
+    if query.get("tour", "1") not in map(str, range(1, len(STOPS) + 1)):
+        refused.append(f"tour={query['tour']}")
     if not refused:
         return asked, ""
     remedy = "not allowed here; the form keeps its defaults"

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from experiments.experiment import Setup
 from pipeline.errors import UserError
 from pipeline.request import Request
-from ui import api, link
+from ui import api, link, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls, drafters_of
@@ -132,6 +132,8 @@ class Page:
         self._session = gr.State(Session(), delete_callback=Session.close)
         self._outputs = [hidden("updates"), hidden("lines")]
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
+        first = replayed(recorded(), "Recorded")
+        tour.add(first.tour or "")
         self._controls = Controls(self._loader, max_new_tokens)
         self._notice = component(
             "notice",
@@ -140,7 +142,6 @@ class Page:
             largest=LARGEST,
             refusal=str(too_large("SIZE")),
         )
-        first = replayed(recorded(), "Recorded")
         component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
         TIMELINE.add(first.timeline or "")
@@ -314,6 +315,8 @@ class Page:
         values = dict(changes.tabs)
         if changes.timeline is not None:
             values[TIMELINE.name] = changes.timeline
+        if changes.tour is not None:
+            values[tour.NAME] = changes.tour
         if changes.verdict is not None:
             values["verdict"] = fields(**changes.verdict)
         if changes.status is not None:

@@ -19,6 +19,8 @@ function showCard(node, pin = false) {
     node.classList.add("active");
     card.replaceChildren(...describe(node.about, "end" in node.dataset));
     card.showPopover();
+    const { state, line } = node.about;
+    element.dispatchEvent(new CustomEvent("card", { bubbles: true, detail: { state, lane: line.lane } }));
   }
   if (pin && !pinned) card.prepend(closeButton());
   pinned ||= pin;

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pipeline.request import Request
 from pipeline.run import Run, Update
 from pipeline.trace.record import Trace
+from ui import tour
 from ui.errors import logged_line
 from ui.header import Status
 from ui.run.recorded import badge
@@ -32,7 +33,8 @@ def replayed(trace: Trace, label: str) -> Changes:
     """The view of a recorded run, with a badge of the label, the machine and the date."""
     transcript = Transcript(uuid.uuid4().hex, trace, badge(label, trace))
     transcript.end(trace)
-    return replace(_whole(trace, transcript), verdict=verdict(trace, label))
+    whole = _whole(trace, transcript, live=False)
+    return replace(whole, verdict=verdict(trace, label))
 
 
 class RaceDisplay:
@@ -95,7 +97,7 @@ class RaceDisplay:
         self._transcript.end(trace)
         outcome = ("error", "Failed") if failure else ("ready", summary(trace))
         return replace(
-            _whole(trace, self._transcript),
+            _whole(trace, self._transcript, live=True),
             verdict=verdict(trace, earlier=self._earlier),
             status=self._status(*outcome),
             notice=logged_line(failure) if failure else None,
@@ -117,8 +119,12 @@ class RaceDisplay:
         return Status(state, line, self._request.draft_length, self._dolly)
 
 
-def _whole(trace: Trace, transcript: Transcript) -> Changes:
+def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:
     """The whole view of a run that has ended."""
     return Changes(
-        transcript.text, verdict(trace), run_values(trace), timeline=TIMELINE.value(trace)
+        transcript.text,
+        verdict(trace),
+        run_values(trace),
+        timeline=TIMELINE.value(trace),
+        tour=tour.value(trace, live),
     )

@@ -19,12 +19,14 @@ class Changes:
         verdict: the fields of the verdict.
         tabs: values, by the names of the tabs.
         timeline: its value.
+        tour: its value.
     """
 
     lines: str | None = None
     verdict: dict[str, str] | None = None
     tabs: dict[str, str] = field(default_factory=dict)
     timeline: str | None = None
+    tour: str | None = None
     status: Status | None = None
     notice: str | None = None
 

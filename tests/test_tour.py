@@ -1,0 +1,305 @@
+"""The tour: its texts and questions, from a trace; its stops, in the browser."""
+
+import json
+from contextlib import closing
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect
+
+from pipeline.trace.metrics import LOST, yields
+from pipeline.trace.reader import parse_trace
+from tests.served import opened, run, status_says, wait_for_end
+from tests.traces import MARKUP, STRANGE, alone, old, ran
+from ui import tour
+from ui.link import STOPS, read
+from ui.run.recorded import recorded
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "max_new_tokens": st.integers(1, 40),
+        "temperature": st.sampled_from([0.0, 1.0]),
+        "draft_length": st.sampled_from([1, 3, "auto"]),
+        "seed": st.integers(0, 9),
+    }
+)
+
+
+def stops_of(trace):
+    return {stop.name: stop for stop in tour.stops(trace)}
+
+
+@given(SETTINGS)
+def test_a_perfect_draft_never_needs_more_passes_than_the_run(settings):
+    fast = ran(**settings).speculative
+    fewest, longest = tour.fewest_passes(fast), tour.longest_draft(fast)
+    assert fewest <= len(fast.steps)
+    assert (fewest - 1) * (longest + 1) < len(fast.tokens) <= fewest * (longest + 1)
+
+
+@given(SETTINGS)
+def test_the_answers_are_the_figures_of_the_run(settings):
+    trace = ran(**settings)
+    fast = trace.speculative
+    asked = tour.questions(trace)
+    if not fast.drafted:
+        assert asked == []
+        return
+    passes, lost, most = (question.answer for question in asked)
+    assert passes.startswith(f"{tour.fewest_passes(fast)}: ")
+    assert passes.endswith(f"This run needed {len(fast.steps)}.")
+    gone = sum(counts[name] for counts in yields(fast) for name in LOST)
+    emitted = fast.drafted - gone
+    assert lost.startswith(f"{gone} of {fast.drafted}: ")
+    assert emitted == sum(token.origin in ("accepted", "remembered") for token in fast.tokens)
+    assert most.startswith(f"{fast.block_efficiency:.2f}×")
+
+
+@given(SETTINGS)
+def test_every_stop_is_there_for_every_run_in_two_sentences(settings):
+    trace = ran(**settings)
+    for one in (trace, alone(trace, "autoregressive"), alone(trace, "speculative")):
+        stops = tour.stops(one)
+        assert [stop.name for stop in stops] == list(STOPS)
+        for stop in stops:
+            assert 1 <= len([part for part in stop.text.split(". ") if part]) <= 2
+
+
+@given(SETTINGS)
+def test_a_stop_asks_for_a_token_only_where_the_run_has_it(settings):
+    trace = ran(**settings)
+    for name, origin in (("rejection", "resampled"), ("bonus", "bonus")):
+        stop = stops_of(trace)[name]
+        steps = {token.step for token in trace.speculative.tokens if token.origin == origin}
+        assert bool(stop.task) == bool(steps)
+        assert stop.step in steps if steps else "Settings" in stop.text
+
+
+def test_a_rejection_names_p_q_and_the_random_number_of_its_test():
+    trace = ran(temperature=1.0, max_new_tokens=100)
+    stop = stops_of(trace)["rejection"]
+    step = trace.speculative.steps[stop.step]
+    place = step.accepted
+    for name, value in (
+        ("p", step.target_prob[place]),
+        ("q", step.draft_prob[place]),
+        ("u", step.uniform[place]),
+    ):
+        assert f"{name} = {value:.2f}" in stop.text
+
+
+def test_a_greedy_rejection_invents_no_random_number():
+    trace = ran(temperature=0.0, max_new_tokens=100)
+    stop = stops_of(trace)["rejection"]
+    assert stop.step is not None
+    assert "random" not in stop.text
+    assert "first choice" in stop.text
+
+
+def test_strange_and_old_traces_have_a_tour_too():
+    trace = ran(STRANGE, temperature=1.0, max_new_tokens=60)
+    for one in (trace, parse_trace(json.dumps(old(trace)))):
+        assert "<" not in tour.value(one, live=True)
+        assert all(len(stop.text) < 500 for stop in tour.stops(one))
+
+
+@pytest.mark.parametrize("number", ["0", "8", "-1", "3.5", "three", "²", ""])
+def test_a_link_to_no_stop_is_one_line(number):
+    asked, line = read({"tour": number}, {})
+    assert asked == {}
+    assert line.startswith("link: “tour=")
+
+
+def test_a_link_to_a_stop_fills_nothing():
+    assert all(read({"tour": str(n + 1)}, {}) == ({}, "") for n in range(len(STOPS)))
+
+
+# --- in the browser -------------------------------------------------------------------------------
+
+
+def panel(page):
+    return page.get_by_test_id("tour")
+
+
+def press(page, name):
+    panel(page).get_by_role("button", name=name, exact=True).click()
+
+
+def begin(page):
+    page.get_by_role("button", name="Tour", exact=True).click()
+    panel(page).wait_for()
+
+
+def at_stop(page, number):
+    expect(panel(page).locator(".where")).to_have_text(f"Tour, {number} of {len(STOPS)}")
+
+
+def is_done(page):
+    expect(panel(page).locator(".done")).to_have_text("Done.")
+
+
+def toured(page):
+    return page.locator("[data-toured]")
+
+
+def test_every_stop_is_shown_on_the_run_and_is_done(page, dolly):
+    begin(page)
+    expect(toured(page)).to_have_attribute("id", "run")
+    run(page)
+    wait_for_end(page)
+    is_done(page)
+    trace = dolly.last_trace()
+    for number, stop in enumerate(tour.stops(trace)[1:], 2):
+        press(page, "Next")
+        at_stop(page, number)
+        expect(panel(page).locator(".what")).to_have_text(stop.text)
+        expect(panel(page).locator(".done")).to_have_text("")
+        if stop.task:
+            press(page, "Show me")
+            is_done(page)
+            expect(toured(page).first).to_be_visible()
+    press(page, "Next")
+    asked = tour.questions(trace)
+    expect(panel(page).locator("summary")).to_have_text([one.question for one in asked])
+    for one, shown in zip(asked, panel(page).locator("details").all(), strict=True):
+        shown.locator("summary").click()
+        expect(shown.locator("p")).to_have_text(one.answer)
+    press(page, "Finish")
+    expect(panel(page)).to_be_hidden()
+    expect(toured(page)).to_have_count(0)
+
+
+def test_a_stop_notices_what_the_visitor_did_on_the_page(page):
+    wait_for_end(page, "stop")
+    page.goto(f"{page.url}?tour=2")
+    at_stop(page, 2)
+    wait_for_end(page, "stop")
+    toured(page).click()
+    is_done(page)
+    expect(page.locator(".token-card")).to_be_visible()
+    press(page, "Next")
+    stop = tour.stops(recorded())[2]
+    scrubber = page.get_by_test_id("scrubber")
+    scrubber.evaluate(
+        """(scrubber, at) => {
+            scrubber.value = at;
+            scrubber.dispatchEvent(new Event("input", { bubbles: true }));
+        }""",
+        stop.at_ms + 0.001,
+    )
+    is_done(page)
+
+
+def test_a_link_opens_a_stop_and_runs_nothing(browser, url, dolly):
+    with opened(browser, f"{url}?tour=3") as page:
+        at_stop(page, 3)
+        assert not dolly.started
+        press(page, "Next")
+        at_stop(page, 4)
+        assert page.url.endswith("?tour=4")
+        press(page, "Leave the tour")
+        assert "tour" not in page.url
+
+
+def test_the_tour_goes_on_after_a_reload_until_it_is_left(page):
+    begin(page)
+    press(page, "Next")
+    at_stop(page, 2)
+    page.goto(page.url.partition("?")[0])
+    at_stop(page, 2)
+    page.keyboard.press("Escape")
+    expect(panel(page)).to_be_hidden()
+    page.reload()
+    status_says(page, "Ready")
+    page.wait_for_function("window.views?.header")
+    expect(panel(page)).to_be_hidden()
+    begin(page)
+    at_stop(page, 2)
+
+
+def test_escape_closes_the_card_then_the_tour_and_gives_the_focus_back(page):
+    begin(page)
+    wait_for_end(page, "stop")
+    press(page, "Next")
+    press(page, "Show me")
+    page.keyboard.press("Escape")
+    expect(page.locator(".token-card")).to_be_hidden()
+    expect(panel(page)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(panel(page)).to_be_hidden()
+    expect(page.locator("#tour-open")).to_be_focused()
+
+
+def test_the_tour_is_done_with_the_keyboard_alone(page):
+    page.locator("#tour-open").focus()
+    page.keyboard.press("Enter")
+    expect(panel(page)).to_be_focused()
+    panel(page).get_by_role("button", name="Next").focus()
+    page.keyboard.press("Enter")
+    at_stop(page, 2)
+    panel(page).get_by_role("button", name="Show me").focus()
+    page.keyboard.press("Enter")
+    is_done(page)
+
+
+def test_a_guess_is_told_beside_the_verdict_and_gone_with_the_next_race(page, dolly):
+    guessed = page.locator("#verdict .guessed")
+    begin(page)
+    panel(page).get_by_label("autoregressive").check()
+    panel(page).get_by_label("how many times as fast").fill("2.5")
+    dolly.pause = 0.01
+    run(page)
+    wait_for_end(page)
+    expect(guessed).to_contain_text("you guessed autoregressive by 2.5×, measured ")
+    run(page)
+    expect(guessed).to_have_text("")
+    wait_for_end(page)
+    page.locator("#trace").wait_for()
+    expect(guessed).to_have_text("")
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1366, 768)])
+def test_the_tour_moves_nothing_and_stays_inside_the_page(browser, url, width, height):
+    with opened(browser, url, width, height=height) as page:
+        wait_for_end(page, "stop")
+        top = "document.querySelector('.panes').getBoundingClientRect().top + scrollY"
+        before = page.evaluate(top)
+        begin(page)
+        for _ in STOPS:
+            assert page.evaluate(top) == pytest.approx(before)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            box = panel(page).bounding_box()
+            assert 0 <= box["x"] <= width - box["width"]
+            assert 0 <= box["y"] <= height - box["height"]
+            press(page, "Next")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_grave_at_any_stop(browser, url, theme):
+    with closing(browser.new_page()) as page:
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        page.goto(url)
+        status_says(page, "Ready")
+        begin(page)
+        for _ in range(len(STOPS) + 1):
+            found = Axe().run(page, "[data-testid=tour]").response["violations"]
+            assert [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")] == []
+            panel(page).locator("[data-do=next]").click()
+
+
+def test_hostile_texts_of_a_run_stay_text_in_the_tour(page, tmp_path):
+    trace = ran(MARKUP, temperature=1.0, max_new_tokens=60)
+    file = tmp_path / "hostile.json"
+    file.write_text(trace.to_json(), encoding="utf-8")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a trace").click()
+    chooser.value.set_files(file)
+    page.get_by_test_id("badge").filter(has_text="Loaded").wait_for()
+    begin(page)
+    for stop in tour.stops(trace)[1:]:
+        press(page, "Next")
+        expect(panel(page).locator(".what")).to_have_text(stop.text)
+    assert panel(page).locator(":is(.what, h2, .task) > *").count() == 0
+    assert page.evaluate("window.hacked") is None

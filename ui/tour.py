@@ -1,0 +1,339 @@
+"""The tour: seven stops on the run that the page shows, and three questions about it.
+
+Every figure is of the trace. Where the run has no such token, the stop says so and how to get one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import gradio as gr
+
+from experiments.registry import EXPERIMENTS
+from pipeline.decoding.events import Origin
+from pipeline.trace.metrics import LOST, not_compared, outcome, prediction, yields
+from pipeline.trace.record import Lane, StepRecord, Trace
+from ui.component import component, encode
+from ui.link import STOPS
+from ui.plots.figure import milliseconds
+
+NAME = "tour"
+_LONGEST = 24  # characters of a token
+_SHOWS_LOSS = EXPERIMENTS["useless"].title
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A stop of the tour; `tour.js` knows its control by `name`.
+
+    Attributes:
+        text: one thing, in two sentences.
+        task: what the visitor does there; "" where the run has nothing to do it with.
+        step: of the speculative lane that it is about; None for none.
+        at_ms: the model time to go to: when that step's draft waits, or is verified.
+    """
+
+    name: str
+    title: str
+    text: str
+    task: str
+    step: int | None = None
+    at_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and its answer from the run."""
+
+    question: str
+    answer: str
+
+
+def add(first: str) -> gr.HTML:
+    """Adds the tour to the page being built, with its first value."""
+    return component(NAME, "tour/tour", first)
+
+
+def value(trace: Trace, live: bool) -> str:
+    """The value of its view, for a run that has ended.
+
+    Args:
+        live: the visitor's own race, on which a guess is told.
+    """
+    compared = not not_compared(trace)
+    return encode(
+        {
+            "live": live,
+            "speedup": trace.speedup if compared else None,
+            "outcome": outcome(trace.speedup) if compared and trace.speedup else None,
+            "stops": [asdict(stop) for stop in stops(trace)],
+            "questions": [asdict(question) for question in questions(trace)],
+        }
+    )
+
+
+# --- the stops ------------------------------------------------------------------------------------
+
+
+def stops(trace: Trace) -> list[Stop]:
+    """The stops, in the order of `STOPS`."""
+    draw: dict[str, Callable[[Trace], Stop]] = {
+        "race": _race,
+        "token": _token,
+        "draft": _draft,
+        "verify": _verify,
+        "rejection": _rejection,
+        "bonus": _bonus,
+        "loss": _loss,
+    }
+    return [draw[name](trace) for name in STOPS]
+
+
+def _race(_: Trace) -> Stop:
+    text = (
+        "The same question is answered twice: by the target model alone, and with drafts that it "
+        "verifies. The answer may arrive sooner, but it is not changed."
+    )
+    return Stop("race", "Race both methods", text, "Press Run both. You may guess first.")
+
+
+def _token(trace: Trace) -> Stop:
+    title = "A token and its origin"
+    fast = trace.speculative
+    if not (fast and fast.tokens):
+        return Stop("token", title, "This run has no speculative answer. Run both to get one.", "")
+    kept = (Origin.ACCEPTED, Origin.REMEMBERED)
+    token = next((token for token in fast.tokens if token.origin in kept), fast.tokens[0])
+    of_origin = sum(one.origin is token.origin for one in fast.tokens)
+    text = (
+        f"{_quoted(token.text)} is {token.origin.value}: its colour and underline show where it "
+        f"came from. So are {of_origin} of the {len(fast.tokens)} tokens of this answer."
+    )
+    task = "Open its card: click it, or press Show me."
+    return Stop("token", title, text, task, token.step)
+
+
+def _draft(trace: Trace) -> Stop:
+    title = "A draft"
+    step = _best_draft(trace.speculative)
+    if step is None:
+        return _nothing_drafted("draft", title)
+    how = "all at once" if trace.drafts_blocks else "one after the other"
+    count = len(step.drafted)
+    text = (
+        f"In step {step.index + 1}, {_tokens(count)} {_were(count)} drafted {how} in "
+        f"{_time(step.draft_s)}. Until the target has verified them, they are dashed."
+    )
+    task = "Go to the moment when they wait: use the replay bar, or press Show me."
+    return Stop("draft", title, text, task, step.index, milliseconds(step.drafted_at_s))
+
+
+def _verify(trace: Trace) -> Stop:
+    title = "One forward pass of the target verifies all"
+    fast, slow = trace.speculative, trace.autoregressive
+    step = _best_draft(fast)
+    if fast is None or step is None:
+        return _nothing_drafted("verify", title)
+    text = (
+        f"One pass over all drafted tokens accepted {step.accepted} of {len(step.drafted)} and "
+        f"took {_time(step.verify_s)}. "
+    )
+    if slow and slow.median_step_s:
+        text += (
+            f"A pass for a single token takes {_time(slow.median_step_s)} here, the median of the "
+            "autoregressive answer."
+        )
+    else:
+        text += f"The step gave {_tokens(len(fast.emitted[step.index]))} to the answer."
+    task = "Step forward until the draft is verified, or press Show me."
+    return Stop("verify", title, text, task, step.index, milliseconds(step.time_s))
+
+
+def _rejection(trace: Trace) -> Stop:
+    title = "A rejection, and why the text stays the same"
+    fast = trace.speculative
+    if not (fast and fast.drafted):
+        return _nothing_drafted("rejection", title)
+    found = _replaced(fast)
+    if not found:
+        text = (
+            "No token of this run replaces a rejected draft. A higher temperature or a longer "
+            "draft length in Settings makes a rejection likely."
+        )
+        return Stop("rejection", title, text, "")
+    step, replacement = next((pair for pair in found if _tried(pair[0])), found[0])
+    text = _why_the_same(trace, step, replacement)
+    task = "Open the card of the token that replaced it, or press Show me."
+    return Stop("rejection", title, text, task, step.index)
+
+
+def _why_the_same(trace: Trace, step: StepRecord, replacement: str) -> str:
+    """The acceptance test that failed, in two sentences."""
+    place = step.accepted
+    rejected = step.drafted[place]
+    drafted, made = _quoted(trace.pieces.get(rejected, f"#{rejected}")), _quoted(replacement)
+    if trace.greedy:
+        return (
+            f"The draft proposed {drafted}, but the target’s own first choice is {made}. The text "
+            "takes the target’s, as it does without a draft."
+        )
+    if trace.verifies_blocks:
+        return (
+            f"The draft was tested as a block, and {place} of its {len(step.drafted)} tokens were "
+            f"kept. {made} is sampled from what the target gives beyond the draft, so the text "
+            "has the target’s distribution."
+        )
+    p, q, accept = (
+        _probability(_value(values, place))
+        for values in (step.target_prob, step.draft_prob, step.accept_prob)
+    )
+    u = _value(step.uniform, place)
+    number = "" if u is None else f", and the random number u = {_probability(u)} was not below it"
+    return (
+        f"{drafted} has p = {p} from the target and q = {q} from the draft, so it passes with "
+        f"min(1, p ∕ q) = {accept}{number}. {made} is sampled from what p gives beyond q, so the "
+        "text has the target’s distribution."
+    )
+
+
+def _bonus(trace: Trace) -> Stop:
+    title = "A bonus"
+    fast = trace.speculative
+    if not (fast and fast.drafted):
+        return _nothing_drafted("bonus", title)
+    token = next((token for token in fast.tokens if token.origin is Origin.BONUS), None)
+    if token is None:
+        text = (
+            "No draft of this run was accepted in full and followed by one more token. A shorter "
+            "draft length in Settings makes a bonus likely."
+        )
+        return Stop("bonus", title, text, "")
+    (step,) = (step for step in fast.steps if step.index == token.step)
+    text = (
+        f"All {_tokens(len(step.drafted))} of step {step.index + 1} passed, so the same forward "
+        f"pass also gave {_quoted(token.text)}. It needed no draft and no pass of its own."
+    )
+    return Stop("bonus", title, text, "Open its card, or press Show me.", token.step)
+
+
+def _loss(trace: Trace) -> Stop:
+    reason = not_compared(trace)
+    speedup = trace.speedup
+    if reason or speedup is None:
+        text = f"This run is not compared: {reason}. "
+    else:
+        text = f"Speculative decoding took {1 / speedup:.2f}× the time per token in this run. "
+        predicted = prediction(trace)
+        if predicted:
+            even = predicted.model.break_even
+            point = "at no acceptance" if even is None else f"above an acceptance of {even:.0%}"
+            text = (
+                f"This run was {speedup:.2f}× as fast with drafts; on its costs, they are predicted"
+                f" to pay {point}. "
+            )
+    text += f"The experiment “{_SHOWS_LOSS}” shows a draft that only costs time."
+    return Stop("loss", "When it loses", text, "Open the tab Experiments, or press Show me.")
+
+
+def _nothing_drafted(name: str, title: str) -> Stop:
+    text = (
+        "Nothing was drafted in this run. Press Run both with a draft length above 0 in Settings."
+    )
+    return Stop(name, title, text, "")
+
+
+def _best_draft(lane: Lane | None) -> StepRecord | None:
+    """The drafted step that kept the most tokens, the first of these; None where there is none."""
+    drafted = [step for step in lane.steps if step.drafted] if lane else []
+    return max(drafted, key=lambda step: step.accepted, default=None)
+
+
+def _replaced(lane: Lane) -> list[tuple[StepRecord, str]]:
+    """The steps with a rejected draft, and the text of the token that replaced it."""
+    return [
+        (step, token.text)
+        for step, tokens in zip(lane.steps, lane.emitted, strict=True)
+        for token in tokens
+        if token.origin is Origin.RESAMPLED
+    ]
+
+
+def _tried(step: StepRecord) -> bool:
+    """Whether a random number decided on the rejected token."""
+    return _value(step.uniform, step.accepted) is not None
+
+
+def _value(values: Sequence[float | None], place: int) -> float | None:
+    """The value there; None where it was not recorded."""
+    return values[place] if place < len(values) else None
+
+
+# --- the questions --------------------------------------------------------------------------------
+
+
+def questions(trace: Trace) -> list[Question]:
+    """Three questions about a run that drafted; none about another."""
+    return [*_questions(trace)]
+
+
+def _questions(trace: Trace) -> Iterator[Question]:
+    fast = trace.speculative
+    if fast is None or not fast.drafted:
+        return
+    longest, fewest = longest_draft(fast), fewest_passes(fast)
+    yield Question(
+        "How many forward passes of the target would a draft that is always right have needed?",
+        f"{fewest}: {_tokens(len(fast.tokens))}, {longest + 1} a pass with drafts of {longest}. "
+        f"This run needed {len(fast.steps)}.",
+    )
+    rejected, unused = (sum(counts[name] for counts in yields(fast)) for name in LOST)
+    yield Question(
+        "How many drafted tokens are not in the text?",
+        f"{rejected + unused} of {fast.drafted}: {rejected} were rejected, and {unused} came after "
+        "a rejection or after the end.",
+    )
+    most = fast.block_efficiency or 0.0
+    speedup = None if not_compared(trace) else trace.speedup
+    measured = "" if speedup is None else f" The measured speedup is {speedup:.2f}×."
+    yield Question(
+        "How much faster would this run be at most, if drafting and verifying were free?",
+        f"{most:.2f}×: as many tokens came from each forward pass of the target.{measured}",
+    )
+
+
+def longest_draft(lane: Lane) -> int:
+    """The most tokens that a step of the lane drafted."""
+    return max((len(step.drafted) for step in lane.steps), default=0)
+
+
+def fewest_passes(lane: Lane) -> int:
+    """Forward passes for the lane's tokens if each accepted the longest draft and gave a bonus."""
+    return math.ceil(len(lane.tokens) / (longest_draft(lane) + 1))
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _quoted(text: str) -> str:
+    if not text.strip():
+        return "a token without visible text"
+    shown = text.strip()
+    return f"“{shown[:_LONGEST]}…”" if len(shown) > _LONGEST else f"“{shown}”"
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token" if count == 1 else f"{count} tokens"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms"
+
+
+def _probability(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
