@@ -112,7 +112,7 @@ def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
     served_page = Page(loader_of(dolly))
 
     def changed():
-        updates = served_page.change_pair(session, "fake")
+        updates = served_page.change_pair(session, "fake", "model")
         values = (value for update in updates for value in update.values())
         return {view for value in values if isinstance(value, str) for view in json.loads(value)}
 
