@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _list()
             return 0
         experiment, choice = find_experiment(options.name), chosen(options)
+        if options.repeats < 0:
+            raise UserError("repeats", options.repeats, "choose 1 or more; 0 is the usual number")
         first = choice.pair.examples[0]
         request = Request(first.instruction, first.context, **choice.pair.settings)
         setup = Setup(

@@ -152,17 +152,19 @@ def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
     """The pair with the weights of each cell, and as it is shipped."""
     from experiments.endless import EndlessDolly
 
-    store, pair = setup.choice.store, setup.choice.pair
-    for progress in setup.choice.obtain():
-        yield Result(doing=str(progress))
-    dollies: dict[str, Dolly] = {}
+    store, shipped = setup.choice.store, setup.choice.pair
+    pairs = {_SHIPPED: shipped}
     for weights in _WEIGHTS:
-        target = yield from in_precision(pair.target, weights, store)
-        draft = yield from in_precision(pair.draft, weights, store)
-        yield Result(doing=f"compiling {pair.name} in {weights}")
-        of_weights = replace(pair, target=target, draft=draft, block=None)
-        dollies[weights] = EndlessDolly(of_weights, store=store, properties=_PROPERTIES)
-    dollies[_SHIPPED] = EndlessDolly(pair, store=store)
+        target = yield from in_precision(shipped.target, weights, store)
+        draft = yield from in_precision(shipped.draft, weights, store)
+        pairs[weights] = replace(shipped, target=target, draft=draft, block=None)
+    dollies: dict[str, Dolly] = {}
+    for weights, pair in pairs.items():
+        for progress in replace(setup.choice, pair=pair).obtain():
+            yield Result(doing=str(progress))
+        yield Result(doing=f"compiling {pair.name}, {weights}")
+        properties = None if weights == _SHIPPED else _PROPERTIES
+        dollies[weights] = EndlessDolly(pair, store=store, properties=properties)
     return dollies
 
 

@@ -25,17 +25,12 @@ _INT4_GROUP = 64  # weights that share a scale, as in a conversion
 def in_precision(model: Model, weights: Weights, store: Store) -> Generator[Result, None, Model]:
     """Returns the model with its weights at that precision; yields what it does until then.
 
-    A checkpoint is converted. The weights of an IR are unpacked to float32, which changes their
-    type and not their values, and compressed anew: so they are at best what they were in the IR.
-
-    Raises:
-        UserError: it cannot be obtained.
+    A checkpoint is converted when the model is obtained. The weights of an IR are unpacked to
+    float32, which changes their type and not their values, and compressed anew: so they are at best
+    what they were in the IR.
     """
     if not store.fixed(model):
-        wanted = replace(model, weights=weights)
-        for progress in store.obtain(wanted):
-            yield Result(doing=str(progress))
-        return wanted
+        return replace(model, weights=weights)
     source = store.folder(model)
     name = f"{source.parent.name}-{source.name}-{_digest(source)}--{weights}"
     out = store.root / "weights" / name

@@ -145,8 +145,9 @@ def test_the_list_has_the_last_result_in_a_sentence(monkeypatch, capsys):
 def test_the_command_refuses_in_one_line(here, capsys):
     assert command.main(["nothing"]) == 2
     assert command.main(["request", "--weights", "int8"]) == 2
+    assert command.main(["request", "--repeats", "-1"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["experiment", "weights"]
+    assert [line.split(":")[0] for line in lines] == ["experiment", "weights", "repeats"]
 
 
 # --- what each measures ---------------------------------------------------------------------------
