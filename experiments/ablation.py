@@ -159,12 +159,12 @@ def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
         draft = yield from in_precision(shipped.draft, weights, store)
         pairs[weights] = replace(shipped, target=target, draft=draft, block=None)
     dollies: dict[str, Dolly] = {}
-    for weights, pair in pairs.items():
+    for cell, pair in pairs.items():
         for progress in replace(setup.choice, pair=pair).obtain():
             yield Result(doing=str(progress))
-        yield Result(doing=f"compiling {pair.name}, {weights}")
-        properties = None if weights == _SHIPPED else _PROPERTIES
-        dollies[weights] = EndlessDolly(pair, store=store, properties=properties)
+        yield Result(doing=f"compiling {pair.name}, {cell}")
+        properties = None if cell == _SHIPPED else _PROPERTIES
+        dollies[cell] = EndlessDolly(pair, store=store, properties=properties)
     return dollies
 
 

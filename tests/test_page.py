@@ -141,7 +141,7 @@ def test_what_went_wrong_with_a_pair_meanwhile_is_still_said_at_the_end(monkeypa
     monkeypatch.setattr(loader, "change", broken)
     while not session.busy:  # it begins once the pair is there
         next(work)
-    list(served_page.change_pair(session, "fake"))
+    list(served_page.change_pair(session, "fake", "model"))
     *_, (views, _) = work
     assert not session.busy
     assert "far/away" in json.loads(views)["notice"]["value"]

@@ -147,6 +147,7 @@ def toured(page):
 def test_every_stop_is_shown_on_the_run_and_is_done(page, dolly):
     begin(page)
     expect(toured(page)).to_have_attribute("id", "run")
+    expect(panel(page).locator(".guess")).to_be_visible()
     run(page)
     wait_for_end(page)
     is_done(page)
@@ -156,6 +157,7 @@ def test_every_stop_is_shown_on_the_run_and_is_done(page, dolly):
         at_stop(page, number)
         expect(panel(page).locator(".what")).to_have_text(stop.text)
         expect(panel(page).locator(".done")).to_have_text("")
+        expect(panel(page).locator(".guess")).to_be_hidden()
         if stop.task:
             press(page, "Show me")
             is_done(page)
@@ -208,6 +210,7 @@ def test_the_tour_goes_on_after_a_reload_until_it_is_left(page):
     press(page, "Next")
     at_stop(page, 2)
     page.goto(page.url.partition("?")[0])
+    page.wait_for_function("window.views?.header")  # else what is still fetched fails
     at_stop(page, 2)
     page.keyboard.press("Escape")
     expect(panel(page)).to_be_hidden()

@@ -104,10 +104,12 @@ def _answers(figures: Mapping[str, Any]) -> list[Bar]:
 
 
 def _races(name: str, setting: str, figures: Mapping[str, Any]) -> list[Bar]:
-    low, median, high = figures["speedup"]
-    detail = f"quartiles {low:.2f} and {high:.2f}; races: {figures['races']}"
-    bar = _SPEEDUPS[setting]
-    found = [Bar(f"median speedup, {name}", median, bar, True, "{:.2f}", detail)]
+    found = []
+    if figures["speedup"] is not None:
+        low, median, high = figures["speedup"]
+        detail = f"quartiles {low:.2f} and {high:.2f}; races: {figures['races']}"
+        bar = _SPEEDUPS[setting]
+        found.append(Bar(f"median speedup, {name}", median, bar, True, "{:.2f}", detail))
     if setting == "greedy, K = 4":
         runs = figures["tokens_per_run"]
         found.append(Bar(f"tokens a target run, {name}", runs, _TOKENS_PER_RUN, True, "{:.2f}"))

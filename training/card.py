@@ -240,13 +240,15 @@ def _measured(figures: Mapping[str, Any], found: Sequence[bars.Bar]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for name, races in raced.items():
-        low, median, high = races["speedup"]
+        speedup = "too short"
+        if races["speedup"] is not None:
+            low, median, high = races["speedup"]
+            speedup = f"{median:.2f} ({low:.2f}–{high:.2f})"
         same, accepted = races["identical"], races["acceptance"]
         lines.append(
             f"| {name} | {races['races']} | {'sampled' if same is None else same} | "
             f"{'none tested' if accepted is None else f'{accepted:.1%}'} | "
-            f"{races['tokens_per_run']:.2f} | {median:.2f} ({low:.2f}–{high:.2f}) | "
-            f"{races['slower']} |"
+            f"{races['tokens_per_run']:.2f} | {speedup} | {races['slower']} |"
         )
     short, usual, long = answers["tokens"]
     sizes, sampling = figures["sizes"], " and ".join(f"{k} {v}" for k, v in SAMPLED.items())

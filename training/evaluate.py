@@ -250,7 +250,7 @@ def race_summary(races: Sequence[Raced]) -> dict[str, Any]:
         "acceptance": sum(race.accepted for race in races) / tested if tested else None,
         "tokens_per_run": sum(race.speculative_tokens for race in races)
         / sum(race.target_runs for race in races),
-        "speedup": _quartiles(speedups),
+        "speedup": _quartiles(speedups) if speedups else None,  # none was long enough
         "slower": sum(speedup < 1 for speedup in speedups),
         "machines": sorted({race.machine for race in races}),
     }
