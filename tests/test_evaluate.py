@@ -187,6 +187,7 @@ def test_races_are_summed_before_they_are_divided() -> None:
     assert summary["identical"] == 1
     short = evaluate.race_summary([raced(), raced(speedup=0.5), raced(speedup=None)])
     assert (short["races"], short["speedup"][1], short["slower"]) == (3, (1.8 + 0.5) / 2, 1)
+    assert evaluate.race_summary([raced(speedup=None)])["speedup"] is None
     sampled = evaluate.race_summary([raced(identical=None, tested=0, accepted=0)])
     assert sampled["identical"] is None
     assert sampled["acceptance"] is None
@@ -432,3 +433,6 @@ def test_a_setting_of_which_something_was_asked_has_its_bar() -> None:
     speed, runs = (1.6, True), (2.2, True)
     sampled, hybrid, largest = (1.4, True), (2.0, False), (95, False)
     assert found == [speed, runs, speed, sampled, sampled, hybrid, largest]
+    too_short = evaluate.race_summary([raced(speedup=None)])
+    figures |= {"open": {"sampled, K = 4": too_short}, "context": {}}
+    assert [bar.bar for bar in bars.bars(figures)] == [95]  # nothing is claimed of its speed
