@@ -66,8 +66,8 @@ def forgetful(target_probs, draft_probs, draft_tokens, rng):
 
 def generous(target_probs, draft_probs, draft_tokens, rng):
     """Accepts up to a token as often as it should be kept, as if no more could be accepted."""
-    verdict = verify(target_probs, draft_probs, draft_tokens, rng)
-    kept = np.minimum.accumulate(verdict.accept_prob)
+    ratios = [target_probs[i][t] / draft_probs[i, t] for i, t in enumerate(draft_tokens)]
+    kept = np.minimum.accumulate(np.minimum(1, ratios))
     at = max((i for i, p in enumerate(kept, 1) if rng.random() < p), default=0)
     row = target_probs[at] if at == len(draft_tokens) else None
     if row is None:

@@ -104,6 +104,7 @@ BAD_TRACES = [  # what is changed in a good one, how its one line begins
     ((*STEP, "accepted"), 99, "trace lanes.speculative.steps[1].accepted: 99 —"),
     ((*STEP, "index"), 7, "trace lanes.speculative.steps[1].index: 7 —"),
     ((*STEP, "drafted"), [0] * 100_000, "trace lanes.speculative.steps[1].drafted: 100000 —"),
+    ((*STEP, "target_prob"), [], "trace lanes.speculative.steps[1].target_prob: 0 — it must be "),
     ((*STEP, "uniform"), [], "trace lanes.speculative.steps[1].uniform: 0 —"),
     ((*STEP, "verify_s"), float("nan"), "trace lanes.speculative.steps[1].verify_s: nan —"),
     ((*STEP, "verify_s"), -0.5, "trace lanes.speculative.steps[1].verify_s: -0.5 —"),

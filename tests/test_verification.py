@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.decoding.events import Origin
-from pipeline.decoding.sampling import sample
+from pipeline.decoding.sampling import Distributions, SamplingParams, probabilities, sample
 from pipeline.decoding.verification.tokens import Draft, verify
 from tests.chi_square import assert_follows
 
@@ -76,7 +76,7 @@ def test_the_first_disagreement_ends_the_round_with_the_targets_own_choice():
     draft = np.stack([one_hot(t) for t in (3, 0, 4)])
     verdict = verify(target, draft, [3, 0, 4], np.random.default_rng(0))
     assert (verdict.accepted, verdict.token, verdict.origin) == (1, 1, Origin.RESAMPLED)
-    assert verdict.accept_prob == (1.0, 0.0, 1.0)
+    assert verdict.accept_prob == (1.0, 0.0)
 
 
 def test_disjoint_supports_reject_the_first():
@@ -96,15 +96,35 @@ def test_nothing_drafted_is_the_target_alone():
     assert_tokens_follow([v.token for v in verdicts], target[0])
 
 
+class Asked:
+    """Distributions that note which rows were asked for."""
+
+    def __init__(self, probs):
+        self.probs, self.rows = probs, set()
+
+    def __getitem__(self, row):
+        self.rows.add(row)
+        return self.probs[row]
+
+
 def test_tokens_after_the_first_rejection_are_not_tested():
-    half = np.full((4, VOCAB), 1 / VOCAB, np.float32)
     draft = np.stack([one_hot(0), one_hot(1), one_hot(2)])
     rng = np.random.default_rng(3)
     for _ in range(50):
+        half = Asked(np.full((4, VOCAB), 1 / VOCAB, np.float32))
         verdict = verify(half, draft, [0, 1, 2], rng)
         tested = min(verdict.accepted + 1, 3)
         assert all(u is not None for u in verdict.uniform[:tested])
         assert all(u is None for u in verdict.uniform[tested:])
+        assert len(verdict.target_prob) == len(verdict.accept_prob) == tested
+        assert half.rows == {*range(verdict.accepted + 1)}  # none after it
+
+
+def test_distributions_are_those_of_all_rows_together():
+    logits = np.random.default_rng(0).normal(size=(3, VOCAB)).astype(np.float32)
+    params = SamplingParams(0.7, top_p=0.9)
+    rows = Distributions(logits, params)
+    assert np.array_equal([rows[i] for i in (2, 0, 1)], probabilities(logits, params)[[2, 0, 1]])
 
 
 def test_a_sampled_draft_cannot_be_cut():

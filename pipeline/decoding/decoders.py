@@ -32,6 +32,7 @@ from pipeline.decoding.events import (
 )
 from pipeline.decoding.lm import CausalLM
 from pipeline.decoding.sampling import (
+    Distributions,
     Logits,
     SamplingParams,
     likeliest,
@@ -206,7 +207,7 @@ def _verdict(
     """Verifies a draft with the logits before its first token and after each of its tokens."""
     if not draft.tokens:  # greedy needs no distribution here
         return Verdict(token=sample_token(logits, params, rng), origin=Origin.TARGET)
-    return verify(probabilities(logits, params), draft.probs, draft.tokens, rng)
+    return verify(Distributions(logits, params), draft.probs, draft.tokens, rng)
 
 
 def _emitted(

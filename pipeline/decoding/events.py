@@ -50,14 +50,16 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """How a draft was verified. The lists have one entry for each drafted token.
+    """How a draft was verified.
 
     Attributes:
-        accepted: tokens accepted; after the first rejection none is tested.
-        draft_prob, target_prob: the probability that each model gives the token.
-        accept_prob: the probability that it is accepted.
-        uniform: the random number, where one was needed: for a tested token whose accept
-            probability is neither 0 nor 1.
+        accepted: tokens accepted. Token by token, none is tested after the first rejection; as a
+            block, all are.
+        draft_prob: the probability that the draft gives each drafted token.
+        target_prob: the probability that the target gives each tested token.
+        accept_prob: the probability that each tested token is accepted.
+        uniform: for each drafted token the random number, where one was needed: if it is tested
+            and its accept probability is neither 0 nor 1.
     """
 
     accepted: int = 0

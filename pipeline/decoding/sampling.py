@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,31 @@ class SamplingParams:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+
+
+class Rows(Protocol):
+    """Distributions over the vocabulary by row: an array of them, or `Distributions`."""
+
+    def __getitem__(self, row: int, /) -> Probs: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """The distributions of logits, each computed when it is asked for: verification needs none
+    after the first rejection.
+
+    Args:
+        logits: float32[n, vocab].
+    """
+
+    logits: Logits
+    params: SamplingParams
+    _rows: dict[int, Probs] = field(default_factory=dict, init=False)
+
+    def __getitem__(self, row: int, /) -> Probs:
+        if row not in self._rows:
+            (self._rows[row],) = probabilities(self.logits[row : row + 1], self.params)
+        return self._rows[row]
 
 
 def probabilities(logits: Logits, params: SamplingParams) -> Probs:

@@ -158,7 +158,7 @@ def _checked(file: _File) -> Trace:
     _require(bool(lanes), "lanes", lanes, "have one or two of this program's")
     for name, lane in lanes.items():
         _check_lane(lane, request.max_new_tokens, f"lanes.{name}")
-    return Trace(
+    trace = Trace(
         created=created,
         environment=file["environment"],
         pair={**file["pair"]},
@@ -167,6 +167,9 @@ def _checked(file: _File) -> Trace:
         lanes=lanes,
         pieces=_pieces(file.get("pieces", {})),
     )
+    for name, lane in lanes.items():
+        _check_tests(lane, trace.verifies_blocks, f"lanes.{name}")
+    return trace
 
 
 def _check_environment(environment: Mapping[str, Any]) -> None:
@@ -211,13 +214,27 @@ def _require_time(seconds: float, expected: float, where: str) -> None:
     _require(near, where, seconds, f"be {expected:.6g}, the sum so far")
 
 
+def _check_tests(lane: Lane, as_blocks: bool, where: str) -> None:
+    """Checks that every tested token has its probabilities: those up to the first rejection, or all
+    of a block. Earlier versions recorded those of every drafted token.
+    """
+    for index, step in enumerate(lane.steps):
+        drafted = len(step.drafted)
+        tested = drafted if as_blocks and not step.copied else step.tested
+        for name in ("target_prob", "accept_prob"):
+            length = len(getattr(step, name))
+            wanted = f"be {tested} to {drafted} long"
+            within = tested <= length <= drafted
+            _require(within, f"{where}.steps[{index}].{name}", length, wanted)
+
+
 def _check_step(step: StepRecord, emitted: Sequence[Token], where: str) -> None:
     """Checks that its lists have one length, and that its tokens follow from its draft."""
     drafted = len(step.drafted)
     limit = MAX_DRAFT_LENGTH
     _require(drafted <= limit, f"{where}.drafted", drafted, f"be at most {limit} long")
     _require(step.accepted <= drafted, f"{where}.accepted", step.accepted, f"be at most {drafted}")
-    for name in ("draft_prob", "target_prob", "accept_prob", "uniform"):
+    for name in ("draft_prob", "uniform"):
         length = len(getattr(step, name))
         _require(length == drafted, f"{where}.{name}", length, f"be {drafted} long")
     for name, expected in (("target_top", len(emitted)), ("draft_top", drafted)):

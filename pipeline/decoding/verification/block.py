@@ -14,12 +14,12 @@ from itertools import accumulate
 import numpy as np
 
 from pipeline.decoding.events import Origin
-from pipeline.decoding.sampling import Probs, sample
-from pipeline.decoding.verification.tokens import Verdict, probabilities_of, residual, verify
+from pipeline.decoding.sampling import Probs, Rows, sample
+from pipeline.decoding.verification.tokens import Verdict, draft_probabilities, residual, verify
 
 
 def verify_block(
-    target_probs: Probs,
+    target_probs: Rows,
     draft_probs: Probs | None,
     draft_tokens: Sequence[int],
     rng: np.random.Generator,
@@ -29,7 +29,8 @@ def verify_block(
     For a deterministic draft both ways are the same, and `verify` is used.
 
     Args:
-        target_probs: float32[g+1, vocab], row i the target's distribution after i drafted tokens.
+        target_probs: g + 1 rows of float32[vocab], row i the target's distribution after i drafted
+            tokens.
         draft_probs: float32[g, vocab], what each token was sampled from; None if deterministic.
         draft_tokens: the g proposed ids; g may be 0.
 
@@ -40,7 +41,8 @@ def verify_block(
     count = len(draft_tokens)
     if draft_probs is None or not count:
         return verify(target_probs, draft_probs, draft_tokens, rng)
-    target_prob, draft_prob = probabilities_of(draft_tokens, target_probs, draft_probs)
+    draft_prob = draft_probabilities(draft_tokens, draft_probs)
+    target_prob = [float(target_probs[i][token]) for i, token in enumerate(draft_tokens)]
 
     # kept[i]: with which probability the first i tokens should be accepted.
     ratios = (p / q for p, q in zip(target_prob, draft_prob, strict=True))

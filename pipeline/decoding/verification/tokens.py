@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decoding.events import Origin, Verification
-from pipeline.decoding.sampling import Logits, Probs, sample
+from pipeline.decoding.sampling import Logits, Probs, Rows, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Verdict(Verification):
 
 
 Verify = Callable[
-    [Probs, Probs | None, Sequence[int], np.random.Generator], Verdict
+    [Rows, Probs | None, Sequence[int], np.random.Generator], Verdict
 ]  # with the arguments of `verify`
 
 
 def verify(
-    target_probs: Probs,
+    target_probs: Rows,
     draft_probs: Probs | None,
     draft_tokens: Sequence[int],
     rng: np.random.Generator,
@@ -85,16 +85,20 @@ def verify(
     """Tests drafted tokens in order, until the first rejection.
 
     Args:
-        target_probs: float32[g+1, vocab], row i the target's distribution after i drafted tokens.
+        target_probs: g + 1 rows of float32[vocab], row i the target's distribution after i drafted
+            tokens.
         draft_probs: float32[g, vocab], what each token was sampled from; None if deterministic.
         draft_tokens: the g proposed ids; g may be 0.
     """
-    target_prob, draft_prob = probabilities_of(draft_tokens, target_probs, draft_probs)
-    accept_prob = [min(1.0, p / q) for p, q in zip(target_prob, draft_prob, strict=True)]
-
+    draft_prob = draft_probabilities(draft_tokens, draft_probs)
+    target_prob: list[float] = []
+    accept_prob: list[float] = []
     uniform: list[float | None] = [None] * len(draft_tokens)
     accepted = 0
-    for i, chance in enumerate(accept_prob):
+    for i, token in enumerate(draft_tokens):
+        target_prob.append(float(target_probs[i][token]))
+        chance = min(1.0, target_prob[i] / draft_prob[i])
+        accept_prob.append(chance)
         if 0 < chance < 1:
             uniform[i] = rng.random()
         if chance < 1 and not _passes(chance, uniform[i]):
@@ -120,16 +124,13 @@ def verify(
     )
 
 
-def probabilities_of(
-    draft_tokens: Sequence[int], target_probs: Probs, draft_probs: Probs | None
-) -> tuple[list[float], list[float]]:
-    """The target's and the draft's probability of each drafted token. Plain floats: for a handful
-    of tokens, each call into NumPy takes longer than the arithmetic.
+def draft_probabilities(draft_tokens: Sequence[int], draft_probs: Probs | None) -> list[float]:
+    """The draft's probability of each drafted token. Plain floats: for a handful of tokens, each
+    call into NumPy takes longer than the arithmetic.
     """
-    target_prob = [float(target_probs[i, token]) for i, token in enumerate(draft_tokens)]
     if draft_probs is None:
-        return target_prob, [1.0] * len(draft_tokens)
-    return target_prob, [float(draft_probs[i, token]) for i, token in enumerate(draft_tokens)]
+        return [1.0] * len(draft_tokens)
+    return [float(draft_probs[i, token]) for i, token in enumerate(draft_tokens)]
 
 
 def _passes(chance: float, uniform: float | None) -> bool:
