@@ -14,6 +14,10 @@ from playwright.sync_api import Error, sync_playwright
 
 from tests.waiting import PATIENCE
 
+# Of PyTorch, which is imported later. On cores that others use too, the threads of a tiny model
+# wait for each other ten times as long as they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fetched on its own
     "--no-sandbox",
     "--disable-gpu",
