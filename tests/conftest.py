@@ -29,6 +29,14 @@ QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fet
 )
 
 
+# Files of half a minute and more that would come last, so that one process waits for the other.
+FIRST = ("test_start.py", "test_tour.py", "test_training.py", "test_visitors.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in FIRST)
+
+
 def pytest_collection_finish():
     """What was imported is never garbage: collecting it takes optimum a second a model."""
     gc.freeze()
