@@ -14,7 +14,6 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +21,7 @@ from typing import Any
 
 from benchmarks.methods import methods
 from benchmarks.report import save
+from experiments.endless import endless
 from experiments.prompts import evenly
 from experiments.table import table
 from pipeline.decoding.events import AUTOREGRESSIVE, Event, Step
@@ -44,9 +44,7 @@ def seconds(
     """
     request = Request(record.instruction, record.context, max_new_tokens=count, **(settings or {}))
     prompt = dolly.tokenizer.ask(request.instruction, request.context)
-    lanes = dolly.lanes(request)
-    if not ends:
-        lanes = replace(lanes, end_ids=frozenset())
+    lanes = dolly.lanes(request) if ends else endless(dolly.lanes(request))
     asked = prompt, request.sampling, count
     events: Iterator[Event] = (
         lanes.autoregressive(*asked)

@@ -1,4 +1,4 @@
-"""A pair whose answers do not end by themselves, so that all have the same length."""
+"""Answers that do not end by themselves, so that all have the same length."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from pipeline.dolly import Dolly
 from pipeline.request import Request
 
 
+def endless(lanes: Lanes) -> Lanes:
+    """Decoders that go on after the end key, until the budget is used up."""
+    return replace(lanes, end_ids=frozenset())
+
+
 class EndlessDolly(Dolly):
-    """Writes on after the end key, until the budget is used up."""
+    """A pair whose answers are all `endless`."""
 
     def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
-        return replace(super().lanes(request, memory), end_ids=frozenset())
+        return endless(super().lanes(request, memory))

@@ -14,6 +14,10 @@ from playwright.sync_api import Error, sync_playwright
 
 from tests.waiting import PATIENCE
 
+# Of PyTorch, which is imported later. On cores that others use too, the threads of a tiny model
+# wait for each other ten times as long as they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fetched on its own
     "--no-sandbox",
     "--disable-gpu",
@@ -23,6 +27,14 @@ QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fet
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+# Files of half a minute and more that would come last, so that one process waits for the other.
+FIRST = ("test_start.py", "test_tour.py", "test_training.py", "test_visitors.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 def pytest_collection_finish():

@@ -1,5 +1,6 @@
 """A Dolly of table-driven models, with real decoders and real runs; its tokens read as told."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -58,7 +59,10 @@ class FakeDolly:
     Args:
         texts: what each token of the vocabulary reads as; none of them ends a text.
         pause: seconds before each event.
+
+    Attributes:
         fails: raise in the middle of a run.
+        goes_on: while it is cleared, runs wait before their next event.
     """
 
     pair = PAIR
@@ -68,6 +72,7 @@ class FakeDolly:
     def __init__(self, texts: Sequence[str], pause: float = 0.0) -> None:
         self._as_made = texts, pause
         self.started: list[Run] = []
+        self.goes_on = threading.Event()
         self.block: Callable[[], FakeBlock] | None = lambda: FakeBlock(self._draft())
         self.reset()
 
@@ -77,6 +82,7 @@ class FakeDolly:
             run.cancel()
         self.texts, self.pause = self._as_made
         self.fails, self.started = False, []
+        self.goes_on.set()
 
     @property
     def tokenizer(self) -> "FakeDolly":
@@ -156,6 +162,7 @@ class FakeDolly:
         """As if the pause were computing: it counts on the lane's clock."""
         for event in events:
             time.sleep(self.pause)
+            self.goes_on.wait()
             if isinstance(event, Step):
                 event = replace(event, verify_s=event.verify_s + self.pause)
             if self.fails:

@@ -85,7 +85,8 @@ def fake_hub():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    often = 0.01  # seconds between two looks at whether it is to end; else half a second
+    thread = threading.Thread(target=server.serve_forever, args=(often,), daemon=True)
     thread.start()
     try:
         yield hub

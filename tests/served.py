@@ -63,10 +63,19 @@ def run(page, instruction="Say something", begins=True):
         page.locator(".panes[data-source=live]").wait_for()
 
 
-def wait_for_end(page, reason="length"):
-    """Both lanes at once: in the replay after a race, one ends before the other."""
+def wait_for_end(page, reason="length", skip=True):
+    """Both lanes at once: in the replay after a race, one ends before the other.
+
+    Args:
+        skip: press the button that ends a replay, which is else as slow as one can follow.
+    """
     page.wait_for_function(
-        "reason => document.querySelectorAll(`.pane[data-end=${reason}]`).length === 2", arg=reason
+        """([reason, skip]) => {
+            const playing = document.querySelector(".replay [data-do=play][data-playing=true]");
+            if (skip && playing) document.querySelector(".replay [data-do=end]").click();
+            return document.querySelectorAll(`.pane[data-end=${reason}]`).length === 2;
+        }""",
+        arg=[reason, skip],
     )
 
 

@@ -98,6 +98,29 @@ def test_a_step_in_the_cost_of_verifying_is_no_wall():
     assert mean(lambda: auto(costs), costs, [0.95]) < 1.1 * mean(lambda: Fixed(8), costs, [0.95])
 
 
+class Watched(Auto):
+    """Keeps how many tokens each round drafted."""
+
+    def __init__(self, stats):
+        super().__init__(stats)
+        self.drafted = []
+
+    def observe(self, step, from_model):
+        self.drafted.append(len(step.drafted))
+        super().observe(step, from_model)
+
+
+@pytest.mark.parametrize("draft", [0.05, 0.1, 0.2, 0.3])
+def test_where_every_draft_is_accepted_it_goes_on_to_the_longest(draft):
+    """Before any test it drafts 1 to 3 tokens, and longer drafts are never tested by those."""
+    costs = pair(draft)
+    chooser = Watched(AcceptanceStats(costs))
+    simulate(chooser, costs, [1.0], tokens=200)
+    assert chooser.drafted[0] <= 3
+    assert chooser.drafted == sorted(chooser.drafted)
+    assert set(chooser.drafted[10:30]) == {LONGEST}
+
+
 def test_a_draft_as_slow_as_the_target_is_never_tried():
     assert auto(pair(1.0)).max_tokens(LONGEST, nothing) == 0
     assert auto(pair(0.1)).max_tokens(LONGEST, nothing) > 1

@@ -168,12 +168,18 @@ def test_every_draft_length_is_measured_on_the_request_of_the_form():
     assert f"is {name}, {best['speedup']:.2f}×" in request.EXPERIMENT.conclude(result.rows)
 
 
-def test_every_draft_length_is_measured_on_every_kind_of_prompt():
+@pytest.fixture(scope="module")
+def by_kind():
+    """The result on every kind of prompt, and what was started for it."""
     dolly = FakeDolly(PLAIN)
-    result = run(lengths.EXPERIMENT, dolly, repeats=1)
+    return run(lengths.EXPERIMENT, dolly, repeats=1), dolly.started
+
+
+def test_every_draft_length_is_measured_on_every_kind_of_prompt(by_kind):
+    result, started = by_kind
     cells = [(row["kind"], row["length"]) for row in result.rows]
     assert cells == [(kind, length) for kind in KINDS for length in LENGTHS]
-    assert len(dolly.started) == sum(map(len, KINDS.values())) * len(LENGTHS)
+    assert len(started) == sum(map(len, KINDS.values())) * len(LENGTHS)
 
 
 def test_what_is_said_of_auto_is_what_the_rows_say():
@@ -239,8 +245,8 @@ def test_every_committed_result_is_a_figure_that_plotly_knows():
         assert view.plot.draw(tab.Shown(last.rows if last else (), "")).checked
 
 
-def test_bars_and_lines_of_several_series_differ_in_more_than_colour():
-    result = run(lengths.EXPERIMENT, FakeDolly(PLAIN), repeats=1)
+def test_bars_and_lines_of_several_series_differ_in_more_than_colour(by_kind):
+    result, _ = by_kind
     view = ExperimentView(lengths.EXPERIMENT)
     lines = view.plot.draw(tab.Shown(result.rows, result.created)).data
     assert [line["name"] for line in lines] == [*KINDS]

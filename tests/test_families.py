@@ -1,6 +1,6 @@
 """In every model family, rollback is exact and speculation does not change greedy text.
 
-`pytest tests/test_families.py -s` prints the table of `benchmarks/README.md`.
+`pytest -n 0 -s tests/test_families.py` prints the table of `benchmarks/README.md`.
 """
 
 from dataclasses import dataclass

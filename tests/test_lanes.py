@@ -86,7 +86,7 @@ def test_the_recorded_run_replays_badged_while_the_models_load(browser):
     trace, loading = recorded(), Future()
     with served(loading) as url, opened(browser, url, status="Loading") as page:
         badge_says(page, f"Recorded · {trace.environment['cpu']} · {trace.created[:10]}")
-        wait_for_end(page, "stop")
+        wait_for_end(page, "stop", skip=False)
         assert_shows(page, trace)
         verdict = page.get_by_test_id("verdict").inner_text()
         assert f"{trace.speedup:.1f}×" in verdict
@@ -176,7 +176,7 @@ def test_a_race_too_fast_to_follow_is_replayed_slowly_and_says_so(page, dolly):
     dolly.pause = 0.004  # 100 tokens each: 0.4 s
     run(page)
     badge_says(page, "Replay, slowed to 0.25×")
-    wait_for_end(page)
+    wait_for_end(page, skip=False)
     assert_shows(page, dolly.last_trace())
     assert not page.get_by_test_id("badge").is_visible()
 
@@ -220,7 +220,7 @@ def test_buttons_and_keys_step_and_space_plays(page):
     page.keyboard.press("Space")
     page.locator("[data-playing=false]").wait_for()
     page.keyboard.press("Space")
-    wait_for_end(page, "stop")
+    wait_for_end(page, "stop", skip=False)
     assert_shows(page, recorded())
 
 
@@ -359,7 +359,7 @@ def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):
     trace = ran(temperature=1.0, max_new_tokens=40)
     open_trace(page, tmp_path, trace.to_json())
     badge_says(page, "Loaded · a trace.json")
-    wait_for_end(page)
+    wait_for_end(page, skip=False)
     assert_shows(page, trace)
     verdict = page.get_by_test_id("verdict").inner_text()
     assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict

@@ -17,6 +17,7 @@ from ui.session import Session
 from ui.tabs.experiments import VIEWS
 
 REQUEST = Request("Say something", max_new_tokens=12)
+LONG = Request("Say something", max_new_tokens=2000)  # with a pause, it does not end by itself
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(s
     assert stopped.status.line == "Stopped"
     assert set(stopped.tabs) == {"experiment-request"}
     assert all(changes in (Changes(), stopped) for changes in measuring)
-    racing = session.race(dolly, REQUEST, Turn())
+    racing = session.race(dolly, LONG, Turn())
     next(racing)
     stopped = session.stop()
     assert set(ends(stopped).values()) == {FinishReason.CANCELLED}
@@ -55,7 +56,7 @@ def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(s
 
 def test_a_race_that_is_closed_as_it_begins_does_not_go_on_unseen(session):
     dolly = FakeDolly(PLAIN, pause=0.01)
-    racing = session.race(dolly, REQUEST, Turn())
+    racing = session.race(dolly, LONG, Turn())
     next(racing)
     racing.close()
     wait_until(lambda: None not in [lane.finish for lane in dolly.last_trace().lanes.values()])
@@ -153,18 +154,39 @@ def test_a_stopped_answer_is_remembered_as_far_as_it_went(session):
 
 
 def test_it_is_busy_while_an_activity_of_its_own_runs(session):
-    updates = session.race(FakeDolly(PLAIN), REQUEST, Turn())
+    dolly = FakeDolly(PLAIN)
+    dolly.goes_on.clear()
+    updates = session.race(dolly, REQUEST, Turn())
     assert [session.busy, bool(next(updates)), session.busy] == [False, True, True]
+    dolly.goes_on.set()
     list(updates)
     assert not session.busy
 
 
 def test_there_is_nothing_to_keep_of_a_run_before_it_has_ended(session):
-    updates = session.race(FakeDolly(PLAIN), REQUEST, Turn())
+    dolly = FakeDolly(PLAIN)
+    dolly.goes_on.clear()
+    updates = session.race(dolly, REQUEST, Turn())
     next(updates)
     assert session.files() is None
+    dolly.goes_on.set()
     list(updates)
     assert [path.suffix for path in session.files().paths] == [".json", ".csv"]
+
+
+def test_files_that_are_asked_for_as_a_run_begins_are_still_those_of_the_whole_run(session):
+    asked = []
+
+    class Asking(Turn):
+        @property
+        def taken(self):  # the run is there by now, and its thread not yet
+            asked.append(session.files())
+            return super().taken
+
+    dolly = FakeDolly(PLAIN)
+    list(session.race(dolly, REQUEST, Asking()))
+    assert asked == [None]
+    assert session.files().trace.read_text(encoding="utf-8") == dolly.last_trace().to_json()
 
 
 def test_an_experiment_that_stands_still_sends_nothing(session):

@@ -103,7 +103,7 @@ def test_a_pair_in_a_folder_is_loaded_too_and_terminated_the_app_ends_its_race(a
 def assert_races(app, name, browser):
     """Replays the recorded run first, and complains of nothing."""
     with opened(browser, app.url + SHORT) as page:
-        wait_for_end(page, "stop")
+        wait_for_end(page, "stop", skip=False)
         assert_shows(page, recorded())
         run(page, "How many planets are there?")
         status_says(page, "identical text")

@@ -5,7 +5,9 @@ The hub is a small one on this machine. What is converted is tiny, by the real e
 
 import json
 import shutil
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -153,7 +155,11 @@ def test_a_conversion_that_is_stopped_leaves_nothing(store, checkpoint):
     assert store.find(Model(str(checkpoint))) is None
 
 
-def test_a_download_that_breaks_off_leaves_nothing_and_goes_on_next_time(store, hub, ready):
+def test_a_download_that_breaks_off_leaves_nothing_and_goes_on_next_time(
+    store, hub, ready, monkeypatch
+):
+    impatient = SimpleNamespace(**vars(time) | {"sleep": lambda seconds: None})
+    monkeypatch.setattr("huggingface_hub.file_download.time", impatient)  # it tries five times
     hub.repositories["me/mine"] = contents(ready)
     hub.breaks = 100_000
     with pytest.raises(UserError, match="cannot be fetched"):

@@ -201,8 +201,7 @@ def test_an_interrupted_run_resumes_where_it_was(
 ) -> None:
     """Interrupted after a checkpoint, it ends in the weights of the undisturbed run."""
     command = dataclasses.replace(made, work=tmp_path)
-    monkeypatch.setattr("training.fit._SAVE_EVERY", 0.0)
-    base.main(command)
+    (tmp_path / base.BASE).symlink_to(made.work / base.BASE)
     steps = 0
 
     def interrupted(model: Any, batch: packing.Batch) -> torch.Tensor:
@@ -214,6 +213,7 @@ def test_an_interrupted_run_resumes_where_it_was(
 
     next_token_loss = target.next_token_loss
     with monkeypatch.context() as patch:
+        patch.setattr("training.fit._SAVE_EVERY", 0.0)
         patch.setattr(target, "next_token_loss", interrupted)
         with pytest.raises(KeyboardInterrupt):
             target.main(command)
@@ -258,7 +258,7 @@ def test_answers_go_on_where_they_were_interrupted(
     kept = (made.work / answers.ANSWERS).read_text()
     first, second, *_ = kept.splitlines(keepends=True)
     (tmp_path / answers.ANSWERS).write_text(first + second[: len(second) // 2])
-    for name in (target.TARGET, base.BASE):
+    for name in (target.TARGET, base.BASE, "ir"):
         (tmp_path / name).symlink_to(made.work / name)
     asked = []
     writer = answers.writer

@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
 from pipeline.dolly import Dolly
 from pipeline.models import export
 from tests.tiny_tokenizer import VOCABULARY, write_tokenizer
@@ -48,11 +50,12 @@ def tiny_folder() -> Path:
     key = hashlib.sha256(b"".join(file.read_bytes() for file in _MADE_BY))
     key.update(" ".join(map(version, _MADE_WITH)).encode())
     folder = _MADE / key.hexdigest()[:12]
-    if not folder.exists():
-        _MADE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_MADE) as work:
-            _make(Path(work))
-            (Path(work) / "pair").rename(folder)
+    _MADE.mkdir(parents=True, exist_ok=True)
+    with FileLock(_MADE / "lock"):  # tests run in several processes
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=_MADE) as work:
+                _make(Path(work))
+                (Path(work) / "pair").rename(folder)
     return folder / "tiny"
 
 

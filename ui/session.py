@@ -135,9 +135,11 @@ class Session:
         return replace(changes, status=status, notice="")
 
     def files(self) -> Files | None:
-        """The files of the last run or opened trace, to download; None during a run."""
-        if self._files is None and self._run and not self.busy:
-            self._files = Files(self._run.trace())
+        """The files of the last run or opened trace, to download; None before the run has ended."""
+        if self._files is None and self._run:
+            trace = self._run.trace()
+            if all(lane.finish for lane in trace.lanes.values()):
+                self._files = Files(trace)
         return self._files
 
     def close(self) -> None:
