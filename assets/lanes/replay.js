@@ -24,8 +24,8 @@ function reset() {
   tell({ time: null });
 }
 
-// The run has ended. A recorded run is played, slowly enough to follow, and so is a race too fast to follow:
-// once the panes are in sight, which they are not in a tab in the background.
+// The run has ended. A recorded run is played, slowly enough to follow, once the panes are in sight, which they
+// are not in a tab in the background. So is a race too fast to follow, at once.
 function ready() {
   const times = run.lanes.flatMap((lane) =>
     lane.steps.flatMap((step) => (step.line.drafted.length ? [step.drafted, step.ends] : [step.ends])),
@@ -38,9 +38,10 @@ function ready() {
   (slow ?? speeds[0]).checked = true;
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const took = run.lanes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0); // one lane at a time
-  const plays = total() > 0 && !still && (run.badge || took < WATCHABLE);
-  seek(plays ? 0 : total());
-  if (plays) sight.observe(panes); // which calls back at once, or, in a hidden tab, when that is opened
+  if (still || total() === 0 || (!run.badge && took >= WATCHABLE)) return seek(total());
+  seek(0);
+  if (run.badge) sight.observe(panes); // which calls back at once, or, in a hidden tab, when that is opened
+  else play();
 }
 
 const sight = new IntersectionObserver(
@@ -71,6 +72,9 @@ function seek(time) {
 function tell(detail) {
   element.dispatchEvent(new CustomEvent("moment", { bubbles: true, detail }));
 }
+
+// Who reads the answer by keyboard is not interrupted: the focus scrolls it into sight.
+panes.addEventListener("focusin", () => sight.disconnect());
 
 function play() {
   sight.disconnect();
