@@ -127,7 +127,7 @@ def _disturbed(trace: Trace) -> str:
         return ""
     return (
         f"The machine was busy: {count} of {steps} steps took over three times the median of "
-        "their kind, and count as that median. Run it again to see the spread. "
+        "their kind, and count as that. "
     )
 
 

@@ -133,7 +133,8 @@ function highlight(scroll) {
   if (panel.hidden) return;
   const found = behaviour()?.on() ?? [];
   for (const each of found) each.dataset.toured = "";
-  if (scroll) uncover(found.length || !stop() ? found : [document.querySelector(pane)]);
+  const shown = found.length || !stop() ? found : [...document.querySelectorAll(pane)];
+  if (scroll) uncover(shown);
 }
 
 // Scrolls to what the stop is about, and moves the panel to the corner where it covers least of that and of its
@@ -208,10 +209,12 @@ function guessed() {
   return { picked, by: picked === "even" || !(by >= 1) ? null : by };
 }
 
-// Beside the verdict, before the race, so that what is below moves then; another race removes it.
+// A line of the verdict, which is there from the guess on: nothing moves when a race ends or begins.
 function compare(line) {
   const place = document.querySelector("#verdict .guessed");
-  if (place && place.textContent !== line) place.textContent = line;
+  if (!place || place.textContent === line) return;
+  place.textContent = line;
+  place.dataset.used = "";
 }
 
 const names = { win: "speculative", loss: "autoregressive", even: "neither" };
