@@ -79,6 +79,12 @@ def wait_for_end(page, reason="length", skip=True):
     )
 
 
+def to_the_end(page):
+    """Ends the replay of the recorded run, which takes seconds."""
+    page.locator(".replay:enabled [data-do=end]").dispatch_event("click")
+    wait_for_end(page, "stop")
+
+
 def count(page, lane):
     return page.locator(f"[data-testid=pane-{lane}] .text .tok").count()
 

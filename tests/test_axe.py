@@ -5,7 +5,8 @@ from contextlib import closing
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.served import opened, run, status_says, wait_for_end
+from tests.served import opened, run, status_says, to_the_end, wait_for_end
+from ui.tabs.registry import TABS
 
 GRAVE = ("serious", "critical")
 
@@ -34,6 +35,21 @@ def test_axe_finds_nothing_serious_before_and_after_a_race(browser, url, theme):
         page.locator(".plot .bars").first.wait_for()
         page.get_by_label("show rejected drafts").check()
         assert violations(page) == {}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1366])
+def test_axe_finds_nothing_serious_in_any_tab(browser, url, theme, width):
+    with closing(browser.new_page()) as page:
+        page.set_viewport_size({"width": width, "height": 768})
+        page.emulate_media(color_scheme=theme)
+        page.goto(url)
+        status_says(page, "Ready")
+        to_the_end(page)
+        for tab in TABS:
+            page.get_by_role("tab", name=tab.title, exact=True).click()
+            page.locator(f"#{tab.name}").wait_for()
+            assert violations(page) == {}, tab.title
 
 
 def focused(page):

@@ -19,11 +19,14 @@ from tests.served import (
     HOSTILE,
     PLAIN,
     assert_shows,
+    next_frame,
     opened,
     run,
     seek,
     served,
     shown,
+    status_says,
+    to_the_end,
     wait_for_end,
 )
 from tests.traces import STRANGE, alone, ran
@@ -31,6 +34,9 @@ from ui.run.recorded import recorded
 from ui.run.transcript import Transcript
 from ui.run.turn import Turn
 from ui.session import Session
+
+TELL = """(lines) => document.dispatchEvent(
+    new CustomEvent("update", { detail: { name: "lanes", value: lines } }))"""
 
 
 def parsed(text):
@@ -53,6 +59,26 @@ def moment(page):
     return page.get_by_test_id("scrubber").evaluate("scrubber => scrubber.valueAsNumber")
 
 
+def slowed(page):
+    return page.get_by_test_id("slowed").inner_text()
+
+
+def count_replays(page):
+    """From now on."""
+    page.evaluate(
+        """() => {
+            window.replays = 0;
+            const button = document.querySelector("[data-do=play]");
+            const count = () => (replays += button.dataset.playing === "true");
+            new MutationObserver(count).observe(button, { attributeFilter: ["data-playing"] });
+        }"""
+    )
+
+
+def replays(page):
+    return page.evaluate("replays")
+
+
 def pending(page, lane="speculative"):
     return page.locator(
         f"[data-testid=pane-{lane}] .text .tok[data-state=drafted]"
@@ -69,15 +95,13 @@ def test_a_page_that_missed_lines_waits_for_all_of_them(page):
     transcript = Transcript("id", live.trace())
     transcript.end(live.trace())
     lines = transcript.text.splitlines(keepends=True)
-    tell = """(lines) => document.dispatchEvent(
-        new CustomEvent("update", { detail: { name: "lanes", value: lines } }))"""
-    wait_for_end(page, "stop")
-    page.evaluate(tell, "".join(lines[:6]))
+    to_the_end(page)
+    page.evaluate(TELL, "".join(lines[:6]))
     made = len(shown(page, "autoregressive"))
     assert made == sum(line["kind"] == "step" for line in parsed("".join(lines[:6])))
-    page.evaluate(tell, "".join(lines[8:12]))
+    page.evaluate(TELL, "".join(lines[8:12]))
     assert len(shown(page, "autoregressive")) == made
-    page.evaluate(tell, transcript.text)
+    page.evaluate(TELL, transcript.text)
     wait_for_end(page)
     assert_shows(page, live.trace())
 
@@ -86,7 +110,12 @@ def test_the_recorded_run_replays_badged_while_the_models_load(browser):
     trace, loading = recorded(), Future()
     with served(loading) as url, opened(browser, url, status="Loading") as page:
         badge_says(page, f"Recorded · {trace.environment['cpu']} · {trace.created[:10]}")
+        page.locator("[data-playing=true]").wait_for()
+        speed = float(page.locator("[name=speed]:checked").input_value())
+        assert slowed(page) == f"Replay, slowed to {speed:g}×"
+        assert 4 <= trace.autoregressive.steps[-1].time_s / speed <= 10  # seconds
         wait_for_end(page, "stop", skip=False)
+        assert slowed(page) == ""
         assert_shows(page, trace)
         verdict = page.get_by_test_id("verdict").inner_text()
         assert f"{trace.speedup:.1f}×" in verdict
@@ -100,13 +129,36 @@ def test_the_recorded_run_replays_badged_while_the_models_load(browser):
         assert "Recorded" not in page.get_by_test_id("verdict").inner_text()
 
 
-def test_the_recorded_run_stands_finished_where_less_motion_is_wanted(browser, url):
+def test_a_replay_begins_when_it_is_in_sight(browser, url):
+    with opened(browser, url, width=360, height=400) as page:
+        wait_for_end(page, "stop")
+        assert page.locator("[data-playing=true]").count() == 0
+        page.get_by_test_id("pane-speculative").scroll_into_view_if_needed()
+        page.locator("[data-playing=true]").wait_for()
+        wait_for_end(page, "stop")
+        page.evaluate("scrollTo(0, 0)")
+        page.get_by_test_id("pane-speculative").scroll_into_view_if_needed()
+        next_frame(page)
+        assert page.locator("[data-playing=true]").count() == 0  # it plays once
+
+
+def test_nothing_moves_by_itself_where_less_motion_is_wanted(browser, url, dolly):
     with closing(browser.new_page()) as page:
         page.emulate_media(reduced_motion="reduce")
         page.goto(url)
         page.get_by_test_id("scrubber").wait_for()
         assert_shows(page, recorded())
         assert page.locator("[data-playing=true]").count() == 0
+        status_says(page, "Ready")
+        count_replays(page)
+        dolly.pause = 0.004
+        run(page)
+        page.locator("#trace").wait_for()  # the last that a run brings
+        assert_shows(page, dolly.last_trace())
+        page.get_by_label("Switch between light and dark").click()
+        moving = "document.getAnimations().map(({ effect: { target } }) => target.outerHTML)"
+        assert page.evaluate(moving) == []
+        assert replays(page) == 0
 
 
 def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
@@ -116,7 +168,8 @@ def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
         """() => {
             const waiting = document.querySelector(
                 "[data-testid=pane-speculative] .text .tok[data-state=drafted] > span");
-            return waiting && getComputedStyle(waiting).borderStyle === "dashed";
+            return waiting && !waiting.textContent.startsWith("#")
+                && getComputedStyle(waiting).borderStyle === "dashed";
         }"""
     )
     assert page.get_by_test_id("scrubber").is_disabled()
@@ -165,7 +218,7 @@ def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
 
 
 def test_a_request_that_is_refused_leaves_the_replay_where_it_is(page):
-    wait_for_end(page, "stop")
+    to_the_end(page)
     page.get_by_role("button", name="To the start").click()
     run(page, " ", begins=False)
     page.get_by_test_id("notice").filter(has_text="instruction:").wait_for()
@@ -175,10 +228,32 @@ def test_a_request_that_is_refused_leaves_the_replay_where_it_is(page):
 def test_a_race_too_fast_to_follow_is_replayed_slowly_and_says_so(page, dolly):
     dolly.pause = 0.004  # 100 tokens each: 0.4 s
     run(page)
-    badge_says(page, "Replay, slowed to 0.25×")
+    page.get_by_test_id("slowed").filter(has_text="Replay, slowed to 0.1×").wait_for()
+    assert not page.get_by_test_id("badge").is_visible()
     wait_for_end(page, skip=False)
     assert_shows(page, dolly.last_trace())
-    assert not page.get_by_test_id("badge").is_visible()
+    assert slowed(page) == ""
+
+
+@pytest.mark.parametrize(("seconds", "replayed"), [(3.9, True), (4.1, False)])
+def test_a_race_is_replayed_that_took_under_four_seconds(page, seconds, replayed):
+    live = ran(max_new_tokens=20)
+    step_s = seconds / sum(len(lane.steps) for lane in live.lanes.values())
+    lanes = {
+        name: replace(
+            lane,
+            steps=tuple(replace(s, time_s=step_s * (s.index + 1)) for s in lane.steps),
+        )
+        for name, lane in live.lanes.items()
+    }
+    to_the_end(page)
+    count_replays(page)
+    transcript = Transcript("id", live)
+    transcript.end(replace(live, lanes=lanes))
+    page.evaluate(TELL, transcript.text)
+    wait_for_end(page)
+    next_frame(page)
+    assert replays(page) == replayed
 
 
 def test_tokens_accepted_together_are_one_stretch(page, dolly):
@@ -198,7 +273,7 @@ def test_tokens_accepted_together_are_one_stretch(page, dolly):
 
 
 def test_buttons_and_keys_step_and_space_plays(page):
-    wait_for_end(page, "stop")
+    to_the_end(page)
     page.get_by_role("button", name="To the start").click()
     assert moment(page) == 0
     page.get_by_role("button", name="Step forward").click()
@@ -325,7 +400,7 @@ def test_a_card_says_how_a_token_was_drafted(page, tmp_path, drafter, block, sai
 
 
 def test_greedy_says_whose_probabilities_the_card_shows(page):
-    wait_for_end(page, "stop")
+    to_the_end(page)
     page.locator("[data-testid=pane-speculative] .text .tok[data-state=accepted]").first.click()
     told = page.locator(".token-card").inner_text()
     assert "Each model’s own probabilities" in told

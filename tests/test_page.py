@@ -27,12 +27,14 @@ from tests.served import (
     MARKUP,
     PLAIN,
     assert_shows,
+    next_frame,
     opened,
     run,
     served,
     served_page,
     shown,
     status_says,
+    to_the_end,
     wait_for_end,
 )
 from tests.waiting import wait_until
@@ -42,6 +44,7 @@ from ui.run.recorded import recorded
 from ui.run.turn import Turn
 from ui.session import Session
 from ui.tabs.experiments import VIEWS
+from ui.tabs.registry import TABS
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
@@ -369,13 +372,43 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
 
 def test_the_first_screen_holds_the_verdict_both_answers_and_the_legend(browser, url):
     with opened(browser, url, width=1366, height=768) as page:
-        wait_for_end(page, "stop")
+        to_the_end(page)
         bottom = 0
         for name in ("verdict", "pane-autoregressive", "pane-speculative", "legend"):
             box = page.get_by_test_id(name).bounding_box()
             bottom = max(bottom, box["y"] + box["height"])
         assert page.get_by_test_id("pane-speculative").bounding_box()["y"] <= 380
         assert bottom <= 768
+
+
+CUT_OFF = """() => [...document.querySelectorAll(".gradio-container *")].filter((e) => {
+    if (!e.textContent.trim() || e.clientWidth < 3 || !e.checkVisibility()) return false;
+    const { overflowX, overflowY } = getComputedStyle(e);
+    const cut = (overflow, held, shown) => /hidden|clip/.test(overflow) && held > shown + 2;
+    return cut(overflowX, e.scrollWidth, e.clientWidth)
+        || cut(overflowY, e.scrollHeight, e.clientHeight);
+}).map((e) => e.outerHTML.slice(0, 160))"""
+
+
+def test_at_twice_the_size_nothing_is_cut_off_or_scrolls_sideways(browser, url):
+    """What a zoom of 200 % leaves of 1366 x 768 pixels."""
+    with opened(browser, url, 683, height=384) as page:
+        double = {"width": 683, "height": 384, "deviceScaleFactor": 2, "mobile": False}
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Emulation.setDeviceMetricsOverride", double)
+        page.wait_for_function("devicePixelRatio === 2 && innerWidth === 683")
+        run(page)
+        wait_for_end(page)
+        page.get_by_text("Settings").click()
+        page.get_by_label("Seed", exact=True).wait_for()
+        page.get_by_role("button", name="Tour", exact=True).click()
+        page.get_by_test_id("tour").wait_for()
+        for tab in TABS:
+            page.get_by_role("tab", name=tab.title, exact=True).click()
+            page.locator(f"#{tab.name}").wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 683
+            # The question above the answers is that in the box, and may be longer than a line.
+            assert [e for e in page.evaluate(CUT_OFF) if 'class="asked"' not in e] == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -437,25 +470,52 @@ def test_a_race_shows_a_verdict_and_plots_before_it_ends():
     session.close()
 
 
-def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly):
+SHIFTS = """window.shifts = [];
+new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+        shifts.push([entry.value, ...entry.sources.map(({ node }) => node?.className)]);
+    }
+}).observe({ type: "layout-shift", buffered: %s });"""
+
+
+def assert_still(page):
     """By Chromium's layout shift score, of which less than 0.1 passes as good."""
+    shifts = page.evaluate("shifts")
+    assert sum(score for score, *_ in shifts) < 0.02, shifts
+
+
+@pytest.mark.parametrize("guesses", [False, True])
+def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, guesses):
     dolly.pause = 0.02
     with opened(browser, url, width=1366, height=768) as page:
-        wait_for_end(page, "stop")
-        page.evaluate(
-            """window.shifts = [];
-            new PerformanceObserver((list) => {
-                for (const entry of list.getEntries()) {
-                    shifts.push([entry.value, ...entry.sources.map(({ node }) => node?.className)]);
-                }
-            }).observe({ type: "layout-shift" });"""
-        )
+        to_the_end(page)
+        if guesses:
+            page.get_by_role("button", name="Tour", exact=True).click()
+            page.get_by_test_id("tour").get_by_label("autoregressive").check()
+            page.get_by_label("how many times as fast").fill("2.5")
+            page.locator("#verdict .guessed", has_text="Your guess").wait_for()
+            next_frame(page)
+        page.evaluate(SHIFTS % "false")
         run(page)
         page.get_by_test_id("verdict").get_by_text("so far").wait_for()
         page.get_by_test_id("verdict").get_by_text("just now").wait_for()
         wait_for_end(page, skip=False)
-        shifts = page.evaluate("shifts")
-        assert sum(score for score, *_ in shifts) < 0.02, shifts
+        if guesses:
+            page.locator("#verdict .guessed", has_text="you guessed").wait_for()
+        assert_still(page)
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (768, 1024), (1366, 768)])
+def test_nothing_jumps_after_the_first_paint(browser, url, width, height):
+    with closing(browser.new_page()) as page:
+        page.set_viewport_size({"width": width, "height": height})
+        page.add_init_script(SHIFTS % "true")
+        page.goto(url)
+        status_says(page, "Ready")
+        wait_for_end(page, "stop")
+        page.locator("#timeline .plot .bars").first.wait_for()
+        next_frame(page)
+        assert_still(page)
 
 
 @pytest.mark.parametrize("preferred", ["light", "dark"])

@@ -159,6 +159,22 @@ def test_the_timeline_is_of_the_race_that_goes_on_and_marks_no_moment_of_it(runn
     assert running.evaluate(MARKS) == []
 
 
+def test_the_lower_row_s_label_is_below_the_upper_row(after):
+    page, _ = after
+    drawn(page, "timeline")
+    gap = page.evaluate(
+        """() => {
+            const plot = document.querySelector("[data-plot=timeline] .plot");
+            const { _offset, _length } = plot._fullLayout.yaxis;
+            const label = [...plot.querySelectorAll(".annotation-text")].at(-1);
+            const top = label.getBoundingClientRect().top - plot.getBoundingClientRect().top;
+            return [label.textContent, top - _offset - _length];
+        }"""
+    )
+    assert gap[0].startswith("Speculative")
+    assert gap[1] >= 0
+
+
 def test_the_timeline_keeps_its_height_whatever_it_shows(page, dolly):
     def height():
         return page.locator("#timeline").bounding_box()["height"]
@@ -214,7 +230,7 @@ def test_the_sliders_of_what_if_move_by_keyboard(after):
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     assert length.get_attribute("aria-valuetext") == "2"
-    assert "break-even at K = 2" in page.locator(".what-if .predicted").inner_text()
+    assert "with K = 2, drafting pays" in page.locator(".what-if .predicted").inner_text()
 
 
 def test_where_nothing_can_be_predicted_what_if_says_why(browser, url):

@@ -101,7 +101,7 @@ def test_the_header_says_where_passes_of_different_sizes_differ(session):
     for each, said in ((dolly, False), (inexact, True)):
         *_, last = session.race(each, REQUEST, Turn())
         header = header_fields(loader_of(each), last.status)
-        assert ("rounding depends on the tokens in a forward pass" in header) == said
+        assert ("rounding depends on the number of tokens in a forward pass" in header) == said
         assert each.last_trace().pair["exact_widths"] is not said
 
 
@@ -135,8 +135,8 @@ def test_the_same_race_again_is_compared_with_those_before(session):
         return end.verdict["headline_label"]
 
     assert "such races" not in label(REQUEST)
-    assert "2 such races here" in label(REQUEST)
-    assert "3 such races here" in label(REQUEST)
+    assert "2 runs of this race" in label(REQUEST)
+    assert "3 runs of this race" in label(REQUEST)
     assert "such races" not in label(REQUEST, "sequential")
     assert "such races" not in label(replace(REQUEST, seed=1))
     assert "such races" not in label(REQUEST)

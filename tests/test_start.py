@@ -17,7 +17,7 @@ from gradio_client import Client
 
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
-from tests.served import assert_shows, opened, run, status_says, wait_for_end
+from tests.served import assert_shows, opened, run, status_says, to_the_end, wait_for_end
 from tests.tiny import tiny_folder
 from ui.run.recorded import recorded
 from ui.verdict import verdict
@@ -103,7 +103,7 @@ def test_a_pair_in_a_folder_is_loaded_too_and_terminated_the_app_ends_its_race(a
 def assert_races(app, name, browser):
     """Replays the recorded run first, and complains of nothing."""
     with opened(browser, app.url + SHORT) as page:
-        wait_for_end(page, "stop", skip=False)
+        to_the_end(page)
         assert_shows(page, recorded())
         run(page, "How many planets are there?")
         status_says(page, "identical text")
@@ -119,7 +119,7 @@ def assert_shows_a_race_of_real_models(page):
     trace = parse_trace(download.value.path().read_text(encoding="utf-8"))
     assert trace.finished
     assert all(lane.tokens for lane in trace.lanes.values())
-    page.locator("[data-do=play][data-playing=false]").wait_for()  # a short race is replayed
+    wait_for_end(page, trace.autoregressive.finish)  # a short race is replayed
     assert_shows(page, trace)
     told = page.get_by_test_id("verdict").inner_text()
     assert verdict(trace)["headline"] in told
@@ -135,7 +135,7 @@ def assert_shows_a_race_of_real_models(page):
 @pytest.mark.parametrize("name", LINES)
 def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(apps, browser, name):
     with opened(browser, apps[name].url + SHORT, status=LINES[name]) as page:
-        wait_for_end(page, "stop")
+        to_the_end(page)
         assert_shows(page, recorded())
         notice = page.get_by_test_id("notice")
         assert f"press Load in Settings to use {EMBEDDED.title}" in notice.inner_text()

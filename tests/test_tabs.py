@@ -283,7 +283,7 @@ def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
     trace = costing(0.002, 0.011)
     assert "auto" not in figures(trace)["speedups"].note
     auto = replace(trace, request={**trace.request, "draft_length": "auto"})
-    assert "Its K was auto" in figures(auto)["speedups"].note
+    assert "Its draft length was auto" in figures(auto)["speedups"].note
     fast = trace.speculative
     first = replace(fast.steps[0], drafted=(), accepted=0)
     idle = replace(fast, steps=(first, *fast.steps[1:]))

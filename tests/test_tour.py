@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from pipeline.trace.metrics import LOST, yields
 from pipeline.trace.reader import parse_trace
-from tests.served import opened, run, status_says, wait_for_end
+from tests.served import opened, run, status_says, to_the_end, wait_for_end
 from tests.traces import MARKUP, STRANGE, alone, old, ran
 from ui import tour
 from ui.link import STOPS, read
@@ -155,8 +155,10 @@ def test_every_stop_is_shown_on_the_run_and_is_done(page, dolly):
     for number, stop in enumerate(tour.stops(trace)[1:], 2):
         press(page, "Next")
         at_stop(page, number)
-        expect(panel(page).locator(".what")).to_have_text(stop.text)
-        expect(panel(page).locator(".done")).to_have_text("")
+        announced = panel(page).locator("[aria-live=polite]")
+        expect(announced.locator("h2")).to_have_text(stop.title)
+        expect(announced.locator(".what")).to_have_text(stop.text)
+        expect(panel(page).locator(".done[role=status]")).to_have_text("")
         expect(panel(page).locator(".guess")).to_be_hidden()
         if stop.task:
             press(page, "Show me")
@@ -174,10 +176,10 @@ def test_every_stop_is_shown_on_the_run_and_is_done(page, dolly):
 
 
 def test_a_stop_notices_what_the_visitor_did_on_the_page(page):
-    wait_for_end(page, "stop")
+    to_the_end(page)
     page.goto(f"{page.url}?tour=2")
     at_stop(page, 2)
-    wait_for_end(page, "stop")
+    to_the_end(page)
     toured(page).click()
     is_done(page)
     expect(page.locator(".token-card")).to_be_visible()
@@ -224,7 +226,7 @@ def test_the_tour_goes_on_after_a_reload_until_it_is_left(page):
 
 def test_escape_closes_the_card_then_the_tour_and_gives_the_focus_back(page):
     begin(page)
-    wait_for_end(page, "stop")
+    to_the_end(page)
     press(page, "Next")
     press(page, "Show me")
     page.keyboard.press("Escape")
@@ -252,6 +254,7 @@ def test_a_guess_is_told_beside_the_verdict_and_gone_with_the_next_race(page, do
     begin(page)
     panel(page).get_by_label("autoregressive").check()
     panel(page).get_by_label("how many times as fast").fill("2.5")
+    expect(guessed).to_have_text("Your guess: autoregressive by 2.5×. The next race measures it.")
     dolly.pause = 0.01
     run(page)
     wait_for_end(page)
@@ -266,7 +269,7 @@ def test_a_guess_is_told_beside_the_verdict_and_gone_with_the_next_race(page, do
 @pytest.mark.parametrize(("width", "height"), [(360, 740), (1366, 768)])
 def test_the_tour_moves_nothing_and_stays_inside_the_page(browser, url, width, height):
     with opened(browser, url, width, height=height) as page:
-        wait_for_end(page, "stop")
+        to_the_end(page)
         top = "document.querySelector('.panes').getBoundingClientRect().top + scrollY"
         before = page.evaluate(top)
         begin(page)
@@ -276,6 +279,31 @@ def test_the_tour_moves_nothing_and_stays_inside_the_page(browser, url, width, h
             box = panel(page).bounding_box()
             assert 0 <= box["x"] <= width - box["width"]
             assert 0 <= box["y"] <= height - box["height"]
+            press(page, "Next")
+
+
+NOTHING_HIDDEN = """() => {
+    const { left, right, top, bottom } = document.querySelector(".tour").getBoundingClientRect();
+    const about = document.querySelectorAll("[data-toured], .token-card:popover-open");
+    return [...about].every((each) => {
+        const box = each.getBoundingClientRect();
+        return box.left >= right || box.right <= left || box.top >= bottom || box.bottom <= top;
+    });
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (768, 1024), (1366, 768)])
+def test_the_tour_hides_nothing_of_what_it_is_about(browser, url, width, height):
+    with opened(browser, url, width, height=height) as page:
+        to_the_end(page)
+        begin(page)
+        for number, stop in enumerate(tour.stops(recorded()), 1):
+            at_stop(page, number)
+            page.wait_for_function(NOTHING_HIDDEN)
+            if number > 1 and stop.task:
+                press(page, "Show me")
+                is_done(page)
+                page.wait_for_function(NOTHING_HIDDEN)  # a card follows a scroll
             press(page, "Next")
 
 

@@ -11,7 +11,9 @@ from pipeline.request import Request
 from pipeline.trace.metrics import TESTED, measured
 from tests import traces
 from tests.fake_dolly import FakeDolly
+from tests.served import to_the_end
 from tests.traces import alone, ran
+from ui.component import fields
 from ui.verdict import summary, verdict
 
 
@@ -157,7 +159,7 @@ def test_parts_that_contradict_the_whole_are_not_its_explanation():
 def test_a_race_run_again_says_how_far_its_speedups_are_apart():
     trace = timed(0.001, 0.011)
     label = verdict(trace, earlier=[1.31, 0.87])["headline_label"]
-    assert label == f"per decoded token; 3 such races here: 0.87× to {trace.speedup:.2f}×"
+    assert label == f"per decoded token; 3 runs of this race: 0.87× to {trace.speedup:.2f}×"
     assert trace.speedup > 1.31
 
 
@@ -166,7 +168,7 @@ def test_settings_that_leave_one_token_promise_the_same_text(settings):
     trace = ran(temperature=1.0, max_new_tokens=40, **settings)
     told = verdict(trace)
     assert (told["mark"], told["same"]) == ("same", "Identical text.")
-    assert "one possible token each time: all 40 tokens agree." in told["same_text"]
+    assert "one possible token at each place: all 40 tokens agree." in told["same_text"]
     assert "chance" not in json.dumps(told)
     assert summary(trace).endswith(" · identical text · 40 tokens")
     assert verdict(alone(trace, "speculative"))["mark"] == "alone"
@@ -221,3 +223,19 @@ def test_interrupted_steps_are_told():
     told = verdict(replace(trace, lanes=lanes))
     assert told["why"].startswith(f"The machine was busy: 1 of {count} steps took over three")
     assert told["headline"] == verdict(trace)["headline"]
+    assert (told["again"], verdict(trace)["again"]) == ("Measure again", "")
+    assert verdict(replace(trace, lanes=lanes), "Recorded")["again"] == ""
+
+
+def test_a_disturbed_race_is_measured_again_at_a_click(page, dolly):
+    to_the_end(page)
+    again = page.get_by_test_id("verdict").get_by_role("button", name="Measure again")
+    assert not again.is_visible()
+    page.evaluate(
+        """(value) => document.dispatchEvent(
+            new CustomEvent("update", { detail: { name: "verdict", value } }))""",
+        fields(**verdict(ran()) | {"again": "Measure again"}),
+    )
+    again.click()
+    page.locator(".panes[data-source=live]").wait_for()
+    assert len(dolly.started) == 1

@@ -282,7 +282,7 @@ def _settings(
             [(_described(policy), name) for name, policy in POLICIES.items()],
             value=default["kv_cache"],
             label="KV cache",
-            info="Kinds differ in precision and kernels too. Experiments compare them alike",
+            info="They also differ in precision and kernels; the experiments compare them alike",
         )
         kv_precision = gr.Dropdown(
             _KV_PRECISIONS, value=default["kv_precision"], label="KV precision"

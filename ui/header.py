@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
 _DEFAULT = Request("any").draft_length  # of a pair that has no other
-_INEXACT = "not exact: rounding depends on the tokens in a forward pass"
+_INEXACT = "not exact: rounding depends on the number of tokens in a forward pass"
 
 
 @dataclass(frozen=True, slots=True)

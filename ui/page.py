@@ -29,7 +29,7 @@ from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
 from ui.tabs.experiments import TAB as EXPERIMENTS
-from ui.tabs.experiments import VIEWS, ExperimentView
+from ui.tabs.experiments import VIEWS, ExperimentView, in_columns
 from ui.tabs.registry import TABS
 from ui.theme import THEME
 from ui.timeline import TIMELINE
@@ -142,7 +142,7 @@ class Page:
             largest=LARGEST,
             refusal=str(too_large("SIZE")),
         )
-        component("verdict", "view/fields", fields(**(first.verdict or {})))
+        component("verdict", ("view/fields", "verdict/again"), fields(**(first.verdict or {})))
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
@@ -160,11 +160,13 @@ class Page:
             ]
 
     def _add_experiments(self) -> None:
-        with gr.Column(elem_id="experiment-list"):
-            for view in VIEWS:
-                view.add()
-            brief = (view for view in VIEWS if view.experiment.brief)
-            self._measure = {view: view.add_button() for view in brief}
+        with gr.Row(elem_id="experiment-list"):
+            for column in in_columns(VIEWS):
+                with gr.Column(min_width=440):
+                    for view in column:
+                        view.add()
+        brief = (view for view in VIEWS if view.experiment.brief)
+        self._measure = {view: view.add_button() for view in brief}
 
     # --- events ----------------------------------------------------------------------------------
 

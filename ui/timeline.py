@@ -12,9 +12,9 @@ from ui.plots.plot import Plot
 from ui.tabs.steps import TIMES, cut_note, steps_table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
-_HEIGHT = 180  # pixels, which `timeline.css` reserves
+_HEIGHT = 190  # pixels, which `timeline.css` reserves
 _LEFT = 44  # pixels for the labels of the axes
-_GAP = 0.14  # between the rows, as a share of the height: for the label of the lower one
+_GAP = 0.16  # between the rows, as a share of the height: for the label of the lower one
 _LOWEST = 0.5  # of a row, as a share of the other's height
 
 

@@ -15,6 +15,7 @@ from experiments.registry import EXPERIMENTS
 from pipeline.decoding.events import Origin
 from pipeline.trace.metrics import LOST, not_compared, outcome, prediction, yields
 from pipeline.trace.record import Lane, StepRecord, Trace
+from pipeline.words import percent
 from ui.component import component, encode
 from ui.link import STOPS
 from ui.plots.figure import milliseconds
@@ -131,7 +132,7 @@ def _draft(trace: Trace) -> Stop:
 
 
 def _verify(trace: Trace) -> Stop:
-    title = "One forward pass of the target verifies all"
+    title = "One forward pass verifies all"
     fast, slow = trace.speculative, trace.autoregressive
     step = _best_draft(fast)
     if fast is None or step is None:
@@ -228,7 +229,9 @@ def _loss(trace: Trace) -> Stop:
         predicted = prediction(trace)
         if predicted:
             even = predicted.model.break_even
-            point = "at no acceptance" if even is None else f"above an acceptance of {even:.0%}"
+            point = "at no acceptance"
+            if even is not None:
+                point = f"above an acceptance of {percent(even)}"
             text = (
                 f"This run was {speedup:.2f}× as fast with drafts; on its costs, they are predicted"
                 f" to pay {point}. "
@@ -239,7 +242,8 @@ def _loss(trace: Trace) -> Stop:
 
 def _nothing_drafted(name: str, title: str) -> Stop:
     text = (
-        "Nothing was drafted in this run. Press Run both with a draft length above 0 in Settings."
+        "Nothing was drafted in this run. Choose a fixed draft length in Settings, and press Run "
+        "both."
     )
     return Stop(name, title, text, "")
 

@@ -50,6 +50,7 @@ def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dic
         "per_step": _NONE if efficiency is None else f"{efficiency:.1f}",
         "first": " → ".join(_milliseconds(lane.first_token_s) for lane in lanes),
         "why": _why(trace),
+        "again": "Measure again" if _ended(trace) and _disturbed(trace) and not where else "",
         "mark": mark,
         "same": claim,
         "same_text": reason,
@@ -80,7 +81,7 @@ def _headline(trace: Trace, earlier: Sequence[float]) -> tuple[str, str, str, st
     now = ", both measured on this machine just now" if trace.finished else ", so far"
     if trace.finished and earlier:
         races = [*earlier, speedup]
-        now = f"; {len(races)} such races here: {min(races):.2f}× to {max(races):.2f}×"
+        now = f"; {len(races)} runs of this race: {min(races):.2f}× to {max(races):.2f}×"
     return *_outcome(speedup), "per decoded token", now
 
 
@@ -126,7 +127,7 @@ def _disturbed(trace: Trace) -> str:
         return ""
     return (
         f"The machine was busy: {count} of {steps} steps took over three times the median of "
-        "their kind, and count as that median. Run it again to see the spread. "
+        "their kind, and count as that. "
     )
 
 
@@ -136,8 +137,8 @@ def _loss(trace: Trace) -> str:
         return ""
     if model.speedup > 1:
         return (
-            f"A round of medians would make {model.speedup:.2f}×: this run is too short or too "
-            "uneven to say why it lost."
+            f"By the medians of its steps it would be {model.speedup:.2f}× as fast: this run is "
+            "too short or too uneven to say why it lost."
         )
     part = model.worst_part()
     value: float = getattr(model, part)
@@ -169,7 +170,7 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
             "With sampling the texts may differ by chance; at temperature 0 they are identical."
             + _rounding(trace),
         )
-    why = "Greedy" if trace.greedy else "These settings leave one possible token each time"
+    why = "Greedy" if trace.greedy else "These settings leave one possible token at each place"
     if not comparable:
         return "alone", "Nothing to compare.", f"{why}: the texts are compared token by token."
     if same:

@@ -41,7 +41,8 @@ function placeCard() {
   const [at] = [...active.lastElementChild.getClientRects(), active.getBoundingClientRect()];
   const left = Math.min(at.left - 12, document.documentElement.clientWidth - card.offsetWidth - 8);
   const below = at.bottom + 8;
-  const fits = below + card.offsetHeight < window.innerHeight;
+  const covered = parseFloat(getComputedStyle(document.documentElement).scrollPaddingBottom) || 0; // by the tour
+  const fits = below + card.offsetHeight < window.innerHeight - covered;
   card.style.left = `${Math.max(8, left)}px`;
   card.style.top = `${fits ? below : Math.max(8, at.top - card.offsetHeight - 8)}px`;
 }

@@ -4,8 +4,10 @@
 const bar = element.querySelector(".replay");
 const scrubber = bar.querySelector("[type=range]");
 const moment = bar.querySelector(".moment");
+const slowed = element.querySelector(".slowed");
 const PERIOD = 80; // milliseconds between two frames
-const WATCHABLE = 2000; // milliseconds; a shorter replay is slowed down, and a race that short is replayed
+const WATCHABLE = 4000; // milliseconds; a race that took less is replayed, so slowly that it takes as long
+const IN_SIGHT = 0.25; // of the panes
 const CLOSE = 1e-6; // milliseconds; a scrubber rounds its value
 let replay = { time: 0, moments: [0], timer: null };
 
@@ -22,7 +24,8 @@ function reset() {
   tell({ time: null });
 }
 
-// The run has ended. A recorded run is played, slowly enough to follow, and so is a race too fast to follow.
+// The run has ended. A recorded run is played, slowly enough to follow, once the panes are in sight, which they
+// are not in a tab in the background. So is a race too fast to follow, at once.
 function ready() {
   const times = run.lanes.flatMap((lane) =>
     lane.steps.flatMap((step) => (step.line.drafted.length ? [step.drafted, step.ends] : [step.ends])),
@@ -34,11 +37,17 @@ function ready() {
   const slow = speeds.findLast(({ value }) => value <= 1 && total() / value >= WATCHABLE);
   (slow ?? speeds[0]).checked = true;
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const short = total() > 0 && total() < WATCHABLE;
-  if (short && !run.badge && !still) badge.textContent = `Replay, slowed to ${speed()}×`;
-  if ((run.badge || short) && !still) play();
-  else seek(total());
+  const took = run.lanes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0); // one lane at a time
+  if (still || total() === 0 || (!run.badge && took >= WATCHABLE)) return seek(total());
+  seek(0);
+  if (run.badge) sight.observe(panes); // which calls back at once, or, in a hidden tab, when that is opened
+  else play();
 }
+
+const sight = new IntersectionObserver(
+  ([{ intersectionRatio }]) => (intersectionRatio >= IN_SIGHT ? play() : seek(total())),
+  { threshold: IN_SIGHT },
+);
 
 // Shows both panes as they were at that time; between draft and verification, the draft.
 function seek(time) {
@@ -64,7 +73,11 @@ function tell(detail) {
   element.dispatchEvent(new CustomEvent("moment", { bubbles: true, detail }));
 }
 
+// Who reads the answer by keyboard is not interrupted: the focus scrolls it into sight.
+panes.addEventListener("focusin", () => sight.disconnect());
+
 function play() {
+  sight.disconnect();
   if (replay.time >= total()) seek(0);
   let last = performance.now();
   replay.timer = setInterval(() => {
@@ -77,10 +90,10 @@ function play() {
 }
 
 function pause() {
+  sight.disconnect();
   clearInterval(replay.timer);
   replay.timer = null;
   if (total()) seek(replay.time);
-  badge.textContent = run.badge ?? "";
   nameButton("Play");
 }
 
@@ -88,6 +101,11 @@ function nameButton(name) {
   const button = bar.querySelector("[data-do=play]");
   Object.assign(button, { title: name, ariaLabel: name });
   button.dataset.playing = replay.timer !== null;
+  sayPace();
+}
+
+function sayPace() {
+  slowed.textContent = replay.timer !== null && speed() < 1 ? `Replay, slowed to ${speed()}×` : "";
 }
 
 const go = {
@@ -104,6 +122,7 @@ function act(name) {
   else if (!playing) play();
 }
 
+bar.querySelector(".speeds").addEventListener("change", sayPace);
 bar.addEventListener("click", (event) => {
   const name = event.target.closest("button")?.dataset.do;
   if (name) act(name);

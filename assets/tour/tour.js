@@ -5,6 +5,8 @@ const [guess, asked] = [panel.querySelector(".guess"), panel.querySelector(".que
 const button = (name) => panel.querySelector(`[data-do=${name}]`);
 const pane = "#lanes [data-lane=speculative]";
 const ROUNDING = 0.001; // milliseconds, of a time in the value
+const CORNERS = ["bottom right", "bottom left", "top right", "top left"];
+const SPACE = 16; // pixels between the panel and what is highlighted
 let run = { stops: [], questions: [] }; // the run that is shown
 let at = 0; // the number of the stop; one after the last are the questions
 let opener = document.body; // has the focus again when the tour is left
@@ -46,7 +48,7 @@ const stopped = {
   },
   rejection: { on: first("resampled"), show: open, card: ({ state }) => state === "resampled" },
   bonus: { on: first("bonus"), show: open, card: ({ state }) => state === "bonus" },
-  loss: { on: tab, show: () => tab()[0]?.click(), tab: () => true },
+  loss: { on: tab, show: openTab, tab: () => true },
 };
 const stop = () => run.stops[at - 1];
 const behaviour = () => stopped[stop()?.name];
@@ -64,6 +66,12 @@ function open() {
   const [token] = behaviour().on();
   token?.scrollIntoView({ block: "nearest" });
   token?.click();
+}
+
+// With what is in it, which is below.
+function openTab() {
+  tab()[0]?.click();
+  tab()[0]?.scrollIntoView();
 }
 
 function tell(event, detail) {
@@ -92,7 +100,7 @@ function go(number) {
 
 function fill() {
   const here = stop();
-  const none = "This run drafted nothing to ask about. Run both, with a draft length above 0.";
+  const none = "This run drafted nothing to ask about. Choose a fixed draft length in Settings, and run both.";
   const ending = run.questions.length ? "Answer each before you open it. The figures are of the run above." : none;
   set(".where", here ? `Tour, ${at} of ${run.stops.length}` : "Tour, the end");
   set("h2", here ? here.title : "Three questions about this run");
@@ -125,18 +133,39 @@ function highlight(scroll) {
   if (panel.hidden) return;
   const found = behaviour()?.on() ?? [];
   for (const each of found) each.dataset.toured = "";
-  const target = found[0] ?? (stop() ? document.querySelector(pane) : null);
-  if (!target) return;
-  if (scroll) {
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    target.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
-    const { left, width } = target.getBoundingClientRect();
-    panel.dataset.side = left + width / 2 > window.innerWidth / 2 ? "left" : "right";
-  }
+  const shown = found.length || !stop() ? found : [...document.querySelectorAll(pane)];
+  if (scroll) uncover(shown);
+}
+
+// Scrolls to what the stop is about, and moves the panel to the corner where it covers least of that and of its
+// card. On a small screen the panel is as wide as the window: all is above it.
+function uncover(found) {
+  panel.dataset.corner = CORNERS[0];
+  const small = panel.offsetWidth > window.innerWidth / 2;
+  const covered = small ? window.innerHeight - box(panel).top + SPACE : 0;
+  document.documentElement.style.scrollPaddingBottom = `${covered}px`;
+  found.at(-1)?.scrollIntoView({ block: small ? "end" : "nearest" });
+  found[0]?.scrollIntoView({ block: "nearest" });
+  if (small) return;
+  const boxes = [...found, ...document.querySelectorAll(".token-card:popover-open")].map(box);
+  const areas = CORNERS.map((corner) => {
+    panel.dataset.corner = corner;
+    return boxes.reduce((sum, each) => sum + overlap(each, box(panel)), 0);
+  });
+  panel.dataset.corner = CORNERS[areas.indexOf(Math.min(...areas))];
+}
+
+const box = (each) => each.getBoundingClientRect();
+
+function overlap(one, other) {
+  const width = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+  const height = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+  return Math.max(0, width) * Math.max(0, height);
 }
 
 function leave() {
   panel.hidden = true;
+  document.documentElement.style.scrollPaddingBottom = "";
   remember(true);
   highlight(false);
   opener.focus({ preventScroll: true });
@@ -180,15 +209,18 @@ function guessed() {
   return { picked, by: picked === "even" || !(by >= 1) ? null : by };
 }
 
-// Beside the verdict, once the race has ended; another race removes it.
+// A line of the verdict, which is there from the guess on: nothing moves when a race ends or begins.
 function compare(line) {
   const place = document.querySelector("#verdict .guessed");
-  if (place && place.textContent !== line) place.textContent = line;
+  if (!place || place.textContent === line) return;
+  place.textContent = line;
+  place.dataset.used = "";
 }
 
+const names = { win: "speculative", loss: "autoregressive", even: "neither" };
+const times = (value) => (value === null ? "" : ` by ${value.toFixed(1)}×`);
+
 function outcome({ picked, by }) {
-  const names = { win: "speculative", loss: "autoregressive", even: "neither" };
-  const times = (value) => (value === null ? "" : ` by ${value.toFixed(1)}×`);
   if (run.outcome === null) return "Your guess is open: this race is not compared.";
   const factor = run.outcome === "even" ? null : Math.max(run.speedup, 1 / run.speedup);
   const right = picked === run.outcome ? "Right" : "Not this time";
@@ -213,7 +245,7 @@ function show(value) {
 
 const listeners = {
   moment: ({ detail }) => {
-    if (detail.time === null) compare(""); // a run begins
+    if (detail.time === null && !pending) compare(""); // a run begins
     tell("moment", detail);
   },
   card: ({ detail }) => tell("card", detail),
@@ -244,7 +276,10 @@ document.addEventListener(
   { capture: true },
 );
 
-guess.addEventListener("input", () => (pending = guessed()));
+guess.addEventListener("input", () => {
+  pending = guessed();
+  if (pending) compare(`Your guess: ${names[pending.picked]}${times(pending.by)}. The next race measures it.`);
+});
 panel.addEventListener("click", (event) => {
   const name = event.target.closest("button")?.dataset.do;
   if (name === "show") event.stopPropagation(); // a click elsewhere closes the card that it opens
@@ -253,7 +288,7 @@ panel.addEventListener("click", (event) => {
     next: () => (stop() ? go(at + 1) : leave()),
     show: () => {
       behaviour().show();
-      if (stop().name !== "race") highlight(true);
+      if (!["race", "loss"].includes(stop().name)) highlight(true);
     },
     leave,
   };

@@ -35,8 +35,8 @@ function pick() {
   whatIf.querySelector(".predicted b").textContent = `${grid.speedup[a][k - 1].toFixed(2)}× predicted`;
   whatIf.querySelector(".predicted span").textContent = [
     `drafting ${draft} %, verifying ${verify} %, other ${other} % of the time`,
-    even === null ? `break-even at K = ${k}: at no acceptance` : `break-even at K = ${k}: a = ${percent(even)}`,
-    `best K at this acceptance: ${grid.best[a] || "0, no drafting"}`,
+    `with K = ${k}, drafting pays ${even === null ? "at no acceptance" : `from an acceptance of ${percent(even)}`}`,
+    `best draft length at this acceptance: ${grid.best[a] || "0, no drafting"}`,
   ].join(" · ");
 
   const lines = Object.fromEntries(frames.speedups.figure.data.map((line) => [line.meta, line]));

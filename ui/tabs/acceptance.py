@@ -132,7 +132,8 @@ def _note(model: CostModel, trace: Trace) -> str:
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
         f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
-        "assumes the same a at every position, and the same v for every K."
+        "assumes the same acceptance at every position of the draft, and the same time to verify "
+        "every draft length."
     )
 
 
@@ -140,8 +141,8 @@ def _thresholds(model: CostModel, speedup: float | None) -> str:
     """From which acceptance drafting pays, as far as the run carries it."""
     if contradicts(model, speedup):
         return (
-            f"A round of medians would make {model.speedup:.2f}×, and the run made "
-            f"{speedup:.2f}×: it is too short or too uneven to say from where drafting pays."
+            f"By the medians of its steps it would be {model.speedup:.2f}× as fast, and it was "
+            f"{speedup:.2f}×: this run is too short or too uneven to say from where drafting pays."
         )
     even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
     pays = "does not pay at any acceptance"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 
 import gradio as gr
 
@@ -99,6 +101,11 @@ class ExperimentView:
         return encode({"plots": plots, "experiment": fields})
 
     @property
+    def plotted(self) -> bool:
+        """Whether there is a committed result to plot."""
+        return bool(self._shown.rows)
+
+    @property
     def _committed(self) -> dict[str, str]:
         """The texts of the committed result."""
         last = self._saved
@@ -113,6 +120,13 @@ class ExperimentView:
 
     def _draw(self, shown: Shown) -> Figure:
         return draw(self.experiment, shown.rows, shown.created)
+
+
+def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView], ...]:
+    """The views in their order, in two columns with as many committed plots: most of the height."""
+    plotted = list(accumulate(int(view.plotted) for view in views))
+    half = 1 + plotted.index(max(1, round(plotted[-1] / 2))) if plotted[-1] else len(views) // 2
+    return views[:half], views[half:]
 
 
 VIEWS = [ExperimentView(experiment) for experiment in EXPERIMENTS.values()]

@@ -142,13 +142,14 @@ def _note(trace: Trace, run: Prediction) -> str:
     model, fast = run.model, trace.speculative
     drafted = "all tokens at once" if model.costs.block else "a token"
     words = (
-        f"Measured in this run: a = {percent(model.acceptance)}; time to draft {drafted}, "
+        f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
+        f"draft {drafted}, "
         f"c = {model.draft:.2f} target steps; extra time to verify, v = {model.verify:.2f} target "
         f"steps, assumed for every K. Predicted at its own a and K = {model.length}: "
         f"{model.speedup:.2f}×."
     )
     if trace.request.get("draft_length") == "auto":
-        words += " Its K was auto; this is the median."
+        words += " Its draft length was auto; K is the median."
     if fast and fast.undrafted:
         words += f" Nothing was drafted in {fast.undrafted} of its {len(fast.steps)} steps; a "
         words += "prediction drafts in every step."
