@@ -471,9 +471,12 @@ def test_a_race_shows_a_verdict_and_plots_before_it_ends():
 
 
 SHIFTS = """window.shifts = [];
+const parts = "#header, #ask, #verdict, #lanes, #timeline, #details"; // not Gradio's loading screen
 new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) {
-        shifts.push([entry.value, ...entry.sources.map(({ node }) => node?.className)]);
+    for (const { value, sources } of list.getEntries()) {
+        const nodes = sources.map(({ node }) => (node?.closest ? node : node?.parentElement));
+        if (!nodes.some((node) => node?.closest(parts))) continue;
+        shifts.push([value, ...nodes.map((node) => node?.className)]);
     }
 }).observe({ type: "layout-shift", buffered: %s });"""
 
