@@ -291,7 +291,7 @@ def test_signatures_are_named_while_the_race_runs_and_move_nothing(browser, url,
     dolly.texts, dolly.pause = VARIED, 0.03
     with opened(browser, url, width) as page:
         run(page)
-        page.get_by_test_id("verdict").get_by_text("so far").wait_for()
+        page.locator("[data-field=headline_label]").get_by_text("so far").wait_for()
         line = page.get_by_test_id("signature")
         places = []
         for name, title in (("", ""), ("memory", "Memory near its limit.")):
@@ -300,9 +300,9 @@ def test_signatures_are_named_while_the_race_runs_and_move_nothing(browser, url,
                 dolly.draft_s = 0.1
                 page.locator(ALARM.format(name)).wait_for()
                 assert title in line.inner_text()
-            verdict = page.get_by_test_id("verdict").bounding_box()
+            top = line.bounding_box()
             panes = page.locator(".panes").bounding_box()
-            places.append((verdict["height"], panes["y"] - verdict["y"]))
+            places.append((top["height"], panes["y"] - top["y"]))
         assert places[0] == places[1]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         wait_for_end(page)
