@@ -9,6 +9,8 @@ from experiments import (
     lengths,
     precision,
     request,
+    signatures,
+    typical,
     useless,
     widths,
 )
@@ -25,6 +27,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         identical.EXPERIMENT,
         precision.EXPERIMENT,
         ablation.EXPERIMENT,
+        typical.EXPERIMENT,
+        signatures.EXPERIMENT,
         widths.EXPERIMENT,
         larger.EXPERIMENT,
     )

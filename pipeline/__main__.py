@@ -23,6 +23,7 @@ from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
+from pipeline.trace.signatures import signatures
 from pipeline.words import counted, percent
 
 _COLOURS = {  # blue, cyan, orange and magenta; underline and bold tell them apart without colour
@@ -116,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         "--verification",
         choices=VERIFIERS,
         default=DEFAULT_VERIFIER,
-        help="of a sampled draft: token by token, or as a block",
+        help="of a sampled draft: token by token, as a block, or lossy: what is typical",
     )
     parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT_POLICY)
     parser.add_argument(
@@ -175,6 +176,10 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
     if trace.identical is not None:
         same = "identical text" if trace.identical else "TEXTS DIFFER"
         print(f"{'greedy':>14}  {same}, agreeing tokens: {trace.agreeing_tokens}")
+    if trace.lossy and trace.speculative:
+        print(f"{'lossy':>14}  typical acceptance: not the target's distribution")
+    for found in signatures(trace, dolly.memory_uses()):
+        print(f"{'warning':>14}  {found.title}: {found.finding}. {found.remedy}.")
     return trace
 
 

@@ -16,7 +16,7 @@ from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
 from pipeline.decoding.verification import find_verifier
-from pipeline.environment import environment, memory_bytes
+from pipeline.environment import MemoryUse, environment, memory_bytes, process_memory
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.models.store import Store
@@ -207,11 +207,15 @@ class Dolly:
             block=partial(models.block.block, self._draft_vocab) if models.block else None,
             memory=Memory() if memory is None else memory,
             costs=lambda: models.costs,
-            stats=models.stats,
+            stats=models.stats.setdefault(request.verification, {}),
             end_ids=self.tokenizer.end_ids,
             candidates=_CANDIDATES,
             verify=find_verifier(request.verification).verify,
         )
+
+    def memory_uses(self) -> tuple[MemoryUse, ...]:
+        """What is used now of each limit of memory."""
+        return process_memory()
 
     def _recorder(self) -> LaneRecorder:
         return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,37 @@ def memory_bytes() -> int:
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else ""
     return min(total, int(text)) if text.isdigit() else total
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory in use and its limit, both in bytes.
+
+    Attributes:
+        what: uses it, in words.
+        remedy: what to do when it is near its limit, a sentence without its full stop.
+    """
+
+    what: str
+    used: int
+    limit: int
+    remedy: str
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit
+
+
+def process_memory() -> tuple[MemoryUse, ...]:
+    """What this process uses of the memory of its machine or container; empty where the system
+    does not report it.
+    """
+    statm = Path("/proc/self/statm")
+    if not statm.is_file():
+        return ()
+    resident = int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    remedy = "Choose fewer new tokens, int4 weights or a smaller pair"
+    return (MemoryUse("the process", resident, memory_bytes(), remedy),)
 
 
 def _version(package: str) -> str | None:

@@ -22,6 +22,12 @@ class UserError(Exception):
         return type(self), (self.field, self.value, self.remedy)
 
 
+class LogitsError(UserError):
+    """A model's output cannot be decoded: logits that are no numbers, or a drafted token that the
+    target does not know. The cause is a model or its precision, not the request.
+    """
+
+
 def _short(value: object) -> str:
     """A printable single line; `ascii` escapes NULs and lone surrogates."""
     text = str(value)

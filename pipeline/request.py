@@ -35,7 +35,7 @@ class Request:
         draft_length: K, tokens drafted per round; "auto" selects the fastest in each round.
         kv_cache: the name of a cache policy.
         drafter: the name of a drafter.
-        verification: the name of a way to verify drafts.
+        verification: the name of a way to verify drafts; "typical" is lossy.
         kv_precision: of the keys and values; None selects one that keeps speculation lossless.
 
     Raises:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 
+import numpy as np
+
 from experiments.experiment import Setup
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Event, Step
@@ -13,6 +15,7 @@ from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
 from pipeline.decoding.verification import find_verifier
+from pipeline.environment import MemoryUse
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import Example, Model, Pair
 from pipeline.models.store import Store
@@ -63,6 +66,9 @@ class FakeDolly:
     Attributes:
         fails: raise in the middle of a run.
         goes_on: while it is cleared, runs wait before their next event.
+        damaged: the target's logits are NaN.
+        draft_s: seconds on the clock for each drafted token.
+        memory: that it says is used.
     """
 
     pair = PAIR
@@ -73,6 +79,7 @@ class FakeDolly:
         self._as_made = texts, pause
         self.started: list[Run] = []
         self.goes_on = threading.Event()
+        self.memory: tuple[MemoryUse, ...] = ()
         self.block: Callable[[], FakeBlock] | None = lambda: FakeBlock(self._draft())
         self.reset()
 
@@ -81,7 +88,9 @@ class FakeDolly:
         for run in self.started:
             run.cancel()
         self.texts, self.pause = self._as_made
-        self.fails, self.started = False, []
+        self.fails = self.damaged = False
+        self.draft_s = 0.0
+        self.started, self.memory = [], ()
         self.goes_on.set()
 
     @property
@@ -111,8 +120,15 @@ class FakeDolly:
 
     costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
 
-    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
-        lanes = Lanes(
+    def memory_uses(self) -> tuple[MemoryUse, ...]:
+        return self.memory
+
+    def ask(self, instruction: str, context: str = "") -> list[int]:
+        """The prompt, of the tokenizer."""
+        return [*PROMPT]
+
+    def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
+        return Lanes(
             target=lambda prompt: self._target(),
             draft=lambda prompt: self._draft(),
             block=self.block,
@@ -121,7 +137,10 @@ class FakeDolly:
             end_ids=self.end_ids,
             candidates=5,
             verify=find_verifier(request.verification).verify,
-        ).of(
+        )
+
+    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
+        lanes = self.lanes(request, memory).of(
             mode,
             PROMPT,
             request.sampling,
@@ -150,6 +169,8 @@ class FakeDolly:
     def _target(self) -> FakeLM:
         target = FakeLM(len(self.texts), seed=0)
         target.hidden = lambda token: [float(token)]
+        if self.damaged:
+            target.table[:] = np.nan
         return target
 
     def _draft(self) -> FakeLM:
@@ -164,7 +185,8 @@ class FakeDolly:
             time.sleep(self.pause)
             self.goes_on.wait()
             if isinstance(event, Step):
-                event = replace(event, verify_s=event.verify_s + self.pause)
+                draft_s = event.draft_s + self.draft_s * len(event.drafted)
+                event = replace(event, draft_s=draft_s, verify_s=event.verify_s + self.pause)
             if self.fails:
                 raise RuntimeError("the <b>engine</b>\nbroke")
             yield event

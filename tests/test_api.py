@@ -14,6 +14,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from pipeline.decoding.drafters import DRAFTERS
+from pipeline.decoding.verification import VERIFIERS
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import POLICIES
 from tests.served import opened, run, shown, wait_for_end
@@ -78,6 +79,7 @@ def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
         kinds = {p["parameter_name"]: p["type"] for p in endpoints[endpoint]["parameters"]}
         assert kinds["drafter"] == {"enum": [*DRAFTERS]}
         assert kinds["kv_cache"] == {"enum": [*POLICIES]}
+        assert kinds["verification"] == {"enum": [*VERIFIERS]}
 
 
 VALUES = [*astuple(Request("any", max_new_tokens=5)), "race"]

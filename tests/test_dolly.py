@@ -8,6 +8,7 @@ from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from pipeline.decoding.decoders import Speculative
@@ -18,7 +19,7 @@ from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
-from pipeline.errors import UserError
+from pipeline.errors import LogitsError, UserError
 from pipeline.models.pairs import DEFAULT_PAIR, find_pair
 from pipeline.request import Request
 from pipeline.runtime.block import OVBlockDraft
@@ -27,8 +28,9 @@ from pipeline.runtime.pair import CompiledPair
 from pipeline.runtime.sequence import OVCausalLM
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Lane, Trace
+from pipeline.trace.signatures import signatures
 from tests.chi_square import assert_follows
-from tests.tiny import tiny, tiny_folder
+from tests.tiny import WIDTH, tiny, tiny_folder
 
 SUBJECTS = ("a river", "bread", "the moon", "a good friend", "winter", "music", "a bicycle")
 ASKED = (
@@ -127,6 +129,15 @@ def test_copies_from_the_prompt_change_time_only(drafter, k):
         wanted = {"context": context, "max_new_tokens": 4 * TOKENS}
         accepted += assert_lossless(prompt, k, drafter, **wanted).accepted
     assert accepted
+
+
+@pytest.mark.usefixtures("cheap_drafts")
+def test_what_typical_acceptance_accepts_is_no_estimate_of_what_exact_verification_does():
+    stats = tiny().models().stats
+    for verification in ("typical", "token"):
+        answer(instruction=PROMPTS[0], draft_length="auto", verification=verification)
+        own = stats[verification]["model"]
+        assert all(own is not each["model"] for name, each in stats.items() if name != verification)
 
 
 @pytest.mark.parametrize("drafter", ["model", "block"])
@@ -279,6 +290,34 @@ def test_after_a_damaged_model_a_whole_one_loads(tmp_path):
     path.unlink()  # not written over: OpenVINO may still map it
     path.write_bytes(whole)
     Dolly(folder).start(Request("Why?", max_new_tokens=2)).finish()
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_weight_that_is_no_number_ends_a_run_with_one_line_that_names_the_model(
+    tmp_path, role, temperature
+):
+    """All of it is real: the models load, and their logits are NaN."""
+    folder = copied(tmp_path)
+    spoil(folder / role)
+    request = Request("Why?", max_new_tokens=9, temperature=temperature, drafter="model")
+    run = Dolly(folder).start(request)
+    with pytest.raises(LogitsError, match=f"^{role} logits: nan — ") as caught:
+        run.finish()
+    assert [each.name for each in signatures(run.trace(), failure=caught.value)] == ["logits"]
+
+
+def spoil(folder: Path) -> None:
+    """Makes the weights of the last normalisation NaN."""
+    model = ov.Core().read_model(folder / "openvino_model.xml")
+    constants = (op for op in model.get_ordered_ops() if op.get_type_name() == "Constant")
+    norms = [op for op in constants if op.get_element_type().is_real() and op.data.size == WIDTH]
+    weight = norms[-1]
+    damaged = ov.op.Constant(np.full(weight.data.shape, np.nan, weight.data.dtype))
+    weight.output(0).replace(damaged.output(0))
+    for file in folder.glob("openvino_model.*"):
+        file.unlink()  # not written over: OpenVINO may still map it
+    ov.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
 
 
 def break_file(path: Path, damage: str) -> None:

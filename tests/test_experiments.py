@@ -9,14 +9,16 @@ from itertools import pairwise
 import pytest
 
 from experiments import __main__ as command
-from experiments import identical, lengths, request
+from experiments import identical, lengths, request, signatures, typical
 from experiments.draft_lengths import LENGTHS, NONE, REPEATS
 from experiments.prompts import KINDS
 from experiments.registry import EXPERIMENTS, find_experiment
 from experiments.result import Column, Result
 from experiments.saved import Saved, path_of, save, saved
+from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.request import Request
+from pipeline.trace.signatures import KINDS as KINDS_OF_SIGNATURES
 from tests.fake_dolly import FakeDolly, setup
 from tests.served import PLAIN, opened, served, status_says
 from ui.tabs import experiments as tab
@@ -209,6 +211,33 @@ def test_a_draft_that_is_not_the_target_is_noticed():
     result = run(identical.EXPERIMENT, FakeDolly(PLAIN))
     assert min(row["acceptance"] for row in result.rows) < 1
     assert identical.EXPERIMENT.conclude(result.rows).startswith("A draft is rejected")
+
+
+def test_exact_verification_keeps_the_distribution_and_typical_acceptance_does_not():
+    result = run(typical.EXPERIMENT, FakeDolly(PLAIN))
+    assert len(result.rows) == 8  # two drafters, two temperatures, two rules
+    for exact, lossy in zip(result.rows[::2], result.rows[1::2], strict=True):
+        assert (exact["rule"], lossy["rule"]) == ("token", "typical")
+        assert exact["tested"] == pytest.approx(0, abs=1e-6)
+        assert exact["speedup"] == 1
+        assert 0.01 < lossy["per_token"] <= lossy["tested"] < 1
+    said = typical.EXPERIMENT.conclude(result.rows)
+    assert f"{max(row['per_token'] for row in result.rows):.3f} in total variation" in said
+
+
+def test_signatures_are_counted_by_races_and_kinds():
+    class Full(FakeDolly):
+        def memory_uses(self):
+            return (MemoryUse("it", 95, 100, "ask for less"),)
+
+    result = run(signatures.EXPERIMENT, FakeDolly([f" w{i}" for i in range(60)]), repeats=3)
+    assert [row["count"] for row in result.rows] == [3, 3, 6, 1]
+    assert [row["memory"] for row in result.rows] == [0] * 4
+    full = run(signatures.EXPERIMENT, Full([f" w{i}" for i in range(60)]), repeats=3)
+    assert [row["memory"] for row in full.rows] == [3, 3, 6, 1]
+    said = signatures.EXPERIMENT.conclude(full.rows)
+    fired = sum(row[name] for row in full.rows[:2] for name in KINDS_OF_SIGNATURES)
+    assert said.startswith(f"{fired} signatures on 6 normal races.")
 
 
 # --- the tab --------------------------------------------------------------------------------------

@@ -106,3 +106,20 @@ def test_it_foresees_a_copy_and_nothing_else():
     assert drafter.propose(cycle, 4, GREEDY, RNG) == Draft((1, 2, 3, 4))
     drafter.rollback(0)
     assert drafter.forecast(list(range(10, 30)), 4) is None
+
+
+@pytest.mark.parametrize("drafts", [0, 1])
+def test_of_two_drafts_it_uses_the_one_that_its_measured_rates_favour(drafts):
+    """One copy in four is accepted, and all or none of what the model drafts. The text always
+    offers a short copy; before the first test nothing tells which of both is better.
+    """
+    drafter, text, copied = hybrid(FakeLM(50, 1)), [1, 2, 3] * 3, []
+    for new in range(80):
+        draft = drafter.propose(text, 1, SAMPLED, RNG)
+        copied.append(draft.deterministic)
+        drafter.rollback(min(len(drafter), len(text) - 1))
+        accepted = sum(copied) % 4 == 0 if copied[-1] else drafts
+        drafter.observe(verified(draft, accepted=int(accepted)))
+        text = [*text, *(draft.tokens if accepted else [10 + new % 40]), 1, 2, 3]
+    assert {True, False} <= {*copied}  # both were tried
+    assert sum(copied[-40:]) == 0 if drafts else sum(copied[-40:]) > 30

@@ -134,12 +134,12 @@ def test_the_same_race_again_is_compared_with_those_before(session):
         *_, end = session.race(dolly, request, Turn(), mode)
         return end.verdict["headline_label"]
 
-    assert "such races" not in label(REQUEST)
+    assert "runs of this race" not in label(REQUEST)
     assert "2 runs of this race" in label(REQUEST)
     assert "3 runs of this race" in label(REQUEST)
-    assert "such races" not in label(REQUEST, "sequential")
-    assert "such races" not in label(replace(REQUEST, seed=1))
-    assert "such races" not in label(REQUEST)
+    assert "runs of this race" not in label(REQUEST, "sequential")
+    assert "runs of this race" not in label(replace(REQUEST, seed=1))
+    assert "runs of this race" not in label(REQUEST)
 
 
 def test_a_stopped_answer_is_remembered_as_far_as_it_went(session):

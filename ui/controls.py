@@ -291,7 +291,7 @@ def _settings(
             [(verifier.title, name) for name, verifier in VERIFIERS.items()],
             value=default["verification"],
             label="Verification",
-            info="Used when sampling",
+            info="Used when sampling. Typical acceptance changes the text",
         )
     dice.click(
         None,

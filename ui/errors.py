@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from pipeline.errors import UserError
+from pipeline.errors import LogitsError, UserError
 
 _LONGEST = 200  # characters of an error's message
+
+
+def by_user(error: BaseException) -> bool:
+    """Whether a user caused it, and not a model."""
+    return isinstance(error, UserError) and not isinstance(error, LogitsError)
 
 
 def error_line(error: BaseException, what: str = "run") -> str:
@@ -19,6 +24,6 @@ def error_line(error: BaseException, what: str = "run") -> str:
 
 def logged_line(error: BaseException, what: str = "run") -> str:
     """`error_line`; errors that no user caused are also logged, with their traceback."""
-    if not isinstance(error, UserError):
+    if not by_user(error):
         logging.getLogger(__name__).error("A %s failed", what, exc_info=error)
     return error_line(error, what)

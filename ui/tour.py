@@ -92,10 +92,13 @@ def stops(trace: Trace) -> list[Stop]:
     return [draw[name](trace) for name in STOPS]
 
 
-def _race(_: Trace) -> Stop:
+def _race(trace: Trace) -> Stop:
+    kept = "but it is not changed"
+    if trace.lossy:
+        kept = "and this run lets it change: typical acceptance is lossy"
     text = (
         "The same question is answered twice: by the target model alone, and with drafts that it "
-        "verifies. The answer may arrive sooner, but it is not changed."
+        f"verifies. The answer may arrive sooner, {kept}."
     )
     return Stop("race", "Race both methods", text, "Press Run both. You may guess first.")
 
@@ -153,7 +156,7 @@ def _verify(trace: Trace) -> Stop:
 
 
 def _rejection(trace: Trace) -> Stop:
-    title = "A rejection, and why the text stays the same"
+    title = "A rejection" if trace.lossy else "A rejection, and why the text stays the same"
     fast = trace.speculative
     if not (fast and fast.drafted):
         return _nothing_drafted("rejection", title)
@@ -165,13 +168,13 @@ def _rejection(trace: Trace) -> Stop:
         )
         return Stop("rejection", title, text, "")
     step, replacement = next((pair for pair in found if _tried(pair[0])), found[0])
-    text = _why_the_same(trace, step, replacement)
+    text = _why_rejected(trace, step, replacement)
     task = "Open the card of the token that replaced it, or press Show me."
     return Stop("rejection", title, text, task, step.index)
 
 
-def _why_the_same(trace: Trace, step: StepRecord, replacement: str) -> str:
-    """The acceptance test that failed, in two sentences."""
+def _why_rejected(trace: Trace, step: StepRecord, replacement: str) -> str:
+    """The acceptance test that failed, in two sentences, and why the text stays the same."""
     place = step.accepted
     rejected = step.drafted[place]
     drafted, made = _quoted(trace.pieces.get(rejected, f"#{rejected}")), _quoted(replacement)
@@ -185,6 +188,12 @@ def _why_the_same(trace: Trace, step: StepRecord, replacement: str) -> str:
             f"The draft was tested as a block, and {place} of its {len(step.drafted)} tokens were "
             f"kept. {made} is sampled from what the target gives beyond the draft, so the text "
             "has the target’s distribution."
+        )
+    if trace.lossy:
+        return (
+            f"{drafted} has p = {_probability(_value(step.target_prob, place))} from the target, "
+            f"which is not typical of its distribution. {made} is sampled from the target. Tokens "
+            "that are typical pass however the draft found them, so the text is not the target’s."
         )
     p, q, accept = (
         _probability(_value(values, place))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.metrics import measured, not_compared, outcome
 from pipeline.trace.record import Lane, Trace
+from pipeline.trace.signatures import Signature, signatures
 from pipeline.words import counted, percent
 
 _REASONS = {  # of a loss, by `CostModel`'s fields
@@ -23,15 +24,23 @@ _SETTINGS = (
     "settings avoid that."
 )
 _NONE = "–"
+_HEALTHY = "Nothing unusual."
+_CHECKED = "Acceptance, text, memory and logits are checked while a race runs."
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
 
-def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dict[str, str]:
+def verdict(
+    trace: Trace,
+    where: str = "",
+    earlier: Sequence[float] = (),
+    found: Sequence[Signature] | None = None,
+) -> dict[str, str]:
     """The fields of `verdict.html`, for a run that may be unfinished or have a single lane.
 
     Args:
         where: the label of a recorded run; "" for a live run.
         earlier: the speedups of the same race, run before on this machine.
+        found: the signatures of a live run; None for those of the trace alone.
     """
     fast = trace.speculative
     tone, headline, label, now = _headline(trace, earlier)
@@ -54,7 +63,23 @@ def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dic
         "mark": mark,
         "same": claim,
         "same_text": reason,
+        "racing": "" if _ended(trace) else "yes",
+        **_watch(signatures(trace) if found is None else found),
     }
+
+
+def _watch(found: Sequence[Signature]) -> dict[str, str]:
+    """The names of the signatures, and what is known of them with what to do."""
+    if not found:
+        return {"alarm": "", "signature": _HEALTHY, "signature_text": _CHECKED}
+    first, *others = (signature.title for signature in found)
+    names = ". ".join([first, *others])
+    texts = " ".join(f"{_sentence(each.finding)} {_sentence(each.remedy)}" for each in found)
+    return {"alarm": found[0].name, "signature": f"{names}.", "signature_text": texts}
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def summary(trace: Trace) -> str:
@@ -62,6 +87,8 @@ def summary(trace: Trace) -> str:
     if not trace.finished:
         return "Stopped"
     _, headline, *_ = _headline(trace, ())
+    if trace.lossy:
+        return f"{headline} · lossy"
     mark, *_ = _agreement(trace)
     if mark != "same":
         return headline
@@ -77,12 +104,14 @@ def _headline(trace: Trace, earlier: Sequence[float]) -> tuple[str, str, str, st
     missing = not_compared(trace)
     if missing:
         return ("even", "Not compared", missing, "") if _ended(trace) else _RACING
-    speedup = trace.speedup or 1.0
+    speedup, each = trace.speedup or 1.0, "per decoded token"
+    if trace.lossy:
+        each += ", lossy"
     now = ", both measured on this machine just now" if trace.finished else ", so far"
     if trace.finished and earlier:
         races = [*earlier, speedup]
         now = f"; {len(races)} runs of this race: {min(races):.2f}× to {max(races):.2f}×"
-    return *_outcome(speedup), "per decoded token", now
+    return *_outcome(speedup), each, now
 
 
 def _ended(trace: Trace) -> bool:
@@ -153,6 +182,13 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
             "alone",
             "One method only.",
             "Run both to compare their speed and their texts.",
+        )
+    if trace.lossy:
+        return (
+            "differs",
+            "Lossy, by choice.",
+            "Typical acceptance takes drafts that the target finds plausible: the text follows "
+            "another distribution than the target’s.",
         )
     if trace.kv_cache in POLICIES and not POLICIES[trace.kv_cache].exact:
         return (

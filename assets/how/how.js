@@ -2,12 +2,12 @@
 const article = element.querySelector(".how");
 
 function showHow(value) {
-  const { state, fields, tables, paper } = JSON.parse(value);
+  const { state, fields, tables, paper, signatures } = JSON.parse(value);
   article.dataset.state = state;
   for (const holder of article.querySelectorAll("[data-field]")) {
     holder.textContent = fields[holder.dataset.field] ?? "";
   }
-  fillTables({ candidates: null, ...tables, paper });
+  fillTables({ candidates: null, ...tables, paper, signatures });
   article.querySelector(".paper").hidden = !paper;
   article.querySelector(".paper .where").textContent = paper?.where ?? "";
 }

@@ -100,9 +100,10 @@ function source({ drafted, copied }, state) {
 // number, so nothing is shown.
 function test(line, place, row) {
   if (run.greedy) return;
-  const acceptedWith = asBlock(line) ? "accepted up to here, if not further" : "accepted with min(1, p ∕ q)";
   row("draft probability q", probability(line.draft_prob[place]));
   row("target probability p", probability(line.target_prob[place]));
+  if (run.lossy) return row("p is typical of the target", line.accept_prob[place] ? "yes" : "no");
+  const acceptedWith = asBlock(line) ? "accepted up to here, if not further" : "accepted with min(1, p ∕ q)";
   row(acceptedWith, probability(line.accept_prob[place]));
   const uniform = line.uniform[place];
   if (uniform !== null) {
@@ -125,6 +126,7 @@ function reason({ line, place, state }) {
           ? "Block verification accepted the draft up to a later token, and this one with it."
           : "Block verification accepted the draft up to here: the last token that passes its test decides.";
       }
+      if (run.lossy) return "Typical enough of the target, whatever its probability under the draft: accepted, which is lossy.";
       return certain ? "The target’s probability is at least the draft’s, so it is always accepted." : "";
     case "remembered":
       return "It followed the same words in an earlier answer, from where it was copied, and the target accepted it.";
@@ -133,6 +135,7 @@ function reason({ line, place, state }) {
       if (asBlock(line)) {
         return "Sampled from the residual: the target’s distribution, times the probability that the draft is kept so far, minus the draft’s. The figures are those of the token it replaces.";
       }
+      if (run.lossy) return "Sampled from the target’s distribution without the rejected token, whose figures these are.";
       return "Sampled from the residual: the target’s distribution minus the draft’s. The figures are those of the token it replaces.";
     case "bonus":
       return `${

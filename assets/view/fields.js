@@ -1,4 +1,4 @@
-// Fills each [data-field] with that field of the value, and styles the whole by its `state`.
+// Fills each [data-field] with that field of the value, and styles the whole by its `state` and such.
 // Unchanged texts are not set again, so that a live region is announced once.
 const live = element.querySelector("[data-live]");
 const holders = [live, ...live.querySelectorAll("[data-field]")].filter((e) => e.dataset.field);
@@ -9,8 +9,7 @@ function show(value) {
     const text = fields[holder.dataset.field] ?? "";
     if (holder.textContent !== text) holder.textContent = text;
   }
-  live.dataset.state = fields.state ?? "";
-  live.dataset.mark = fields.mark ?? "";
+  for (const name of ["state", "mark", "alarm", "racing"]) live.dataset[name] = fields[name] ?? "";
 }
 
 subscribe(show);

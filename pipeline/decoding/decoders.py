@@ -40,6 +40,7 @@ from pipeline.decoding.sampling import (
     sample_token,
 )
 from pipeline.decoding.verification.tokens import Draft, Verdict, Verify, verify
+from pipeline.errors import LogitsError
 
 
 class Autoregressive:
@@ -129,7 +130,9 @@ class Speculative:
     def generate(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
     ) -> Iterator[Event]:
-        """Like `Autoregressive.generate`: the same tokens if greedy, else the same distribution."""
+        """Like `Autoregressive.generate`: the same tokens if greedy, else the same distribution,
+        unless `verify` is lossy.
+        """
         target, drafter, sequence = self._target, self._drafter, list(prompt)
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
         try:
@@ -150,6 +153,7 @@ class Speculative:
                 pad_to = draft_length.pad_to(len(draft))
                 if draft.deterministic:
                     draft = draft.first(pad_to - 1)
+                _check_known(draft, target.vocab_size)
                 draft_s = observe_s + perf_counter() - start
                 if draft.tokens:
                     yield Drafted(index, draft.tokens, copied=not draft.from_model)
@@ -195,6 +199,13 @@ class Speculative:
         finally:
             target.rollback(0)
             drafter.rollback(0)
+
+
+def _check_known(draft: Draft, vocab_size: int) -> None:
+    """Checks that the target has logits for every drafted token."""
+    if draft.tokens and (largest := max(draft.tokens)) >= vocab_size:
+        remedy = f"the target has {vocab_size:,} tokens; choose a draft with the target's tokenizer"
+        raise LogitsError("drafted token", largest, remedy)
 
 
 def _verdict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decoding.events import Candidates
+from pipeline.errors import LogitsError
 
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]
@@ -59,18 +61,23 @@ class Distributions:
         return self._rows[row]
 
 
-def probabilities(logits: Logits, params: SamplingParams) -> Probs:
+def probabilities(logits: Logits, params: SamplingParams, model: str = "target") -> Probs:
     """The distributions to sample from: temperature, then top-k, then top-p, as in Hugging Face.
 
     Args:
         logits: float32[n, vocab].
+        model: whose they are, for the error.
 
     Returns:
         float32[n, vocab], rows sum to 1.
+
+    Raises:
+        LogitsError: a row's largest logit is not finite.
     """
     if params.temperature == 0:
         one_hot = np.zeros_like(logits)
-        one_hot[np.arange(len(logits)), logits.argmax(axis=-1)] = 1
+        for row, kept in zip(logits, one_hot, strict=True):
+            kept[greedy_token(row, model)] = 1
         return one_hot
     # Row by row, so that a row stays in the core's own cache, and in one scratch array: large
     # temporaries cost more than the arithmetic.
@@ -79,7 +86,9 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
     temperature = np.float32(max(params.temperature, _MIN_TEMPERATURE))
     for row, kept in zip(logits, probs, strict=True):
         # The maximum is subtracted first, so that a tiny temperature cannot overflow.
-        np.subtract(row, row.max(), out=weights)
+        largest = row.max()
+        _check_finite(largest, model)
+        np.subtract(row, largest, out=weights)
         weights /= temperature
         if 0 < params.top_k < len(row):
             weights[weights < np.partition(weights, -params.top_k)[-params.top_k]] = -np.inf
@@ -89,6 +98,17 @@ def probabilities(logits: Logits, params: SamplingParams) -> Probs:
         else:
             np.divide(weights, weights.sum(), out=kept)
     return probs
+
+
+def greedy_token(logits: Logits, model: str = "target") -> int:
+    """The token with the largest of the logits float32[vocab], the first of equals.
+
+    Raises:
+        LogitsError: that logit is not finite.
+    """
+    best = int(logits.argmax())
+    _check_finite(logits[best], model)
+    return best
 
 
 def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
@@ -108,7 +128,7 @@ def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
 def sample_token(logits: Logits, params: SamplingParams, rng: np.random.Generator) -> int:
     """Samples a token from logits float32[1, vocab]; greedy decoding takes the argmax."""
     if params.temperature == 0:
-        return int(logits.argmax())
+        return greedy_token(logits[0])
     return sample(probabilities(logits, params)[0], rng)
 
 
@@ -125,6 +145,15 @@ def sample(probs: Probs, rng: np.random.Generator) -> int:
     cumulative = np.cumsum(probs[possible], dtype=np.float64)
     index = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
     return int(possible[index])
+
+
+def _check_finite(largest: float, model: str) -> None:
+    """Checks the largest logit of a row. It is NaN if any of them is, so that decoding, which needs
+    it anyway, finds every failure without another pass over the row.
+    """
+    if not math.isfinite(largest):
+        remedy = "its weights are damaged or overflow; convert it again, or choose f32 weights"
+        raise LogitsError(f"{model} logits", float(largest), remedy)
 
 
 def _keep_nucleus(weights: Probs, top_p: float, probs: Probs) -> None:

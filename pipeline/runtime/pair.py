@@ -34,7 +34,8 @@ class CompiledPair:
         exact_widths: whether a token's logits are the same to the bit in forward passes of every
             number of tokens, here and now: a property of this machine's kernels.
         policy: of both models' caches.
-        stats: acceptance statistics by drafter, of all generations with these models.
+        stats: acceptance statistics by way of verification, and then by drafter, of all generations
+            with these models.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CompiledPair:
     ) -> None:
         self.target, self.draft, self.block, self.note = target, draft, block, note
         self.policy = target.policy
-        self.stats: dict[str, AcceptanceStats] = {}
+        self.stats: dict[str, dict[str, AcceptanceStats]] = {}
         self._measuring = Lock()
         self._costs: Costs | None = None
         for model in (target, draft, *([block] if block else [])):

@@ -224,6 +224,13 @@ class Trace:
         return not self.greedy and self.request.get("verification") == "block"
 
     @property
+    def lossy(self) -> bool:
+        """Whether verification may change the distribution of the text: then no two texts are
+        claimed to agree, not even where this run's do.
+        """
+        return bool(self.request.get("verification") == "typical")
+
+    @property
     def greedy(self) -> bool:
         return bool(self.request["temperature"] == 0)
 
@@ -277,8 +284,12 @@ class Trace:
 
     @property
     def identical(self) -> bool | None:
-        """Whether both finished lanes have the same tokens; None unless both decode greedily."""
-        if not (self.finished and self.greedy and self.autoregressive and self.speculative):
+        """Whether both finished lanes have the same tokens; None unless both decode greedily, and
+        drafts are verified exactly.
+        """
+        if self.lossy or not (self.finished and self.greedy):
+            return None
+        if not (self.autoregressive and self.speculative):
             return None
         made = len(self.autoregressive.tokens)
         return made == len(self.speculative.tokens) == self.agreeing_tokens

@@ -1,4 +1,4 @@
-"""Whether an answer repeats itself."""
+"""Whether an answer repeats itself, or has collapsed into a few tokens."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pipeline.trace.record import Lane
 
 _LONGEST_PERIOD, _REPEATS, _LEAST_REPEATED = 40, 3, 8  # tokens; times; tokens
+_LAST, _KINDS = 24, 3  # tokens; different ones of them
 _NUMBER_OR_BULLET = re.compile(r"^[\W\d_]+")
 
 
@@ -28,6 +29,13 @@ def repeats(tokens: Sequence[int], text: str) -> bool:
     lines = Counter(_NUMBER_OR_BULLET.sub("", line).strip() for line in text.splitlines())
     del lines[""]
     return max(lines.values(), default=0) >= _REPEATS
+
+
+def collapsed(tokens: Sequence[int]) -> bool:
+    """Whether the last 24 tokens, blanks included, are of three kinds at most: they need not come
+    in the same order again and again.
+    """
+    return len(tokens) >= _LAST and len({*tokens[-_LAST:]}) <= _KINDS
 
 
 def repeated(tokens: Sequence[int], period: int) -> int:

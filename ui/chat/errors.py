@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.errors import UserError
-from ui.errors import logged_line
+from ui.errors import by_user, logged_line
 
 _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _NAMES = {  # of a `Request`'s fields, as they are in the chat API
@@ -44,7 +44,7 @@ def chat_error(error: Exception) -> ChatError:
     """Any error as one of the chat API: 400 if the user caused it, else 500, which is logged."""
     if isinstance(error, ChatError):
         return error
-    if not isinstance(error, UserError):
+    if not isinstance(error, UserError) or not by_user(error):
         return ChatError(500, logged_line(error, "chat completion"))
     if error.field == "prompt tokens":
         return ChatError(400, str(error), "messages", "context_length_exceeded")

@@ -8,9 +8,11 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pipeline.environment import MemoryUse
 from pipeline.request import Request
 from pipeline.run import Run, Update
 from pipeline.trace.record import Trace
+from pipeline.trace.signatures import Signature, signatures
 from ui import tour
 from ui.errors import logged_line
 from ui.header import Status
@@ -56,6 +58,8 @@ class RaceDisplay:
     ) -> None:
         self._run, self._request, self._dolly = run, request, dolly
         self._earlier = earlier
+        self._memory: dict[str, MemoryUse] = {}  # the most that was used of each limit
+        self._found: tuple[Signature, ...] = ()
         self._transcript = Transcript(uuid.uuid4().hex, run.trace())
         self._waiting = waiting
         self._quarter = -1 if waiting else 0  # announced
@@ -85,7 +89,7 @@ class RaceDisplay:
             self._period = _SLOW_PERIOD
         return Changes(
             lines=self._transcript.tail,
-            verdict=verdict(trace) if slow else None,
+            verdict=verdict(trace, found=self._signatures(trace)) if slow else None,
             tabs=self._draw(tab, trace) if slow or tab != self._tab else {},
             timeline=TIMELINE.value(trace, tables=False) if slow else None,
             status=self._progress(trace),
@@ -98,10 +102,21 @@ class RaceDisplay:
         outcome = ("error", "Failed") if failure else ("ready", summary(trace))
         return replace(
             _whole(trace, self._transcript, live=True),
-            verdict=verdict(trace, earlier=self._earlier),
+            verdict=verdict(trace, earlier=self._earlier, found=self._signatures(trace, failure)),
             status=self._status(*outcome),
             notice=logged_line(failure) if failure else None,
         )
+
+    def _signatures(
+        self, trace: Trace, failure: BaseException | None = None
+    ) -> tuple[Signature, ...]:
+        """The signatures so far. Memory that was once near its limit stays so until the end."""
+        for use in self._dolly.memory_uses():
+            most = self._memory.get(use.what)
+            if most is None or use.share > most.share:
+                self._memory[use.what] = use
+        self._found = signatures(trace, self._memory.values(), failure, self._found)
+        return self._found
 
     def _draw(self, tab: str, trace: Trace) -> dict[str, str]:
         self._tab, self._drawn = tab, monotonic()

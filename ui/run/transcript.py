@@ -43,6 +43,7 @@ class Transcript:
             greedy=trace.greedy,
             blocks=trace.drafts_blocks,
             jointly=trace.verifies_blocks,
+            lossy=trace.lossy,
         )
 
     @property

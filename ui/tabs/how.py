@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Candidates, Origin
+from pipeline.decoding.verification.typical import DELTA, EPSILON
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import TESTED, contradicts, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
+from pipeline.trace.signatures import KINDS
 from pipeline.words import percent
 from ui.plots.figure import Json
 from ui.plots.table import Table
@@ -22,7 +24,7 @@ _BEFORE = 60  # characters of the text before the example
 
 def how(trace: Trace) -> Json:
     """The data of `how.js`: fields, tables by name, and the kind of the example: `greedy`,
-    `sampled`, `block` or `none`.
+    `sampled`, `block`, `typical` or `none`.
     """
     lane = trace.speculative
     if trace.verifies_blocks:  # no token was rejected by itself
@@ -31,7 +33,7 @@ def how(trace: Trace) -> Json:
     else:
         found = _rejection(lane) if lane else None
         example = _example(trace, *found) if found else _nothing()
-    example["fields"].update(_cost_fields(trace))
+    example["fields"].update(_cost_fields(trace), epsilon=f"{EPSILON:g}", delta=f"{DELTA:g}")
     return example
 
 
@@ -142,7 +144,9 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
         "chosen": _named(trace, chosen),
         "where": f"step {step.index + 1}, position {place + 1} of the draft",
     }
-    if not trace.greedy:
+    if trace.lossy:
+        fields["target_prob"] = _probability(step.target_prob[place])
+    elif not trace.greedy:
         number = step.uniform[place]
         fields |= {
             "draft_prob": _probability(step.draft_prob[place]),
@@ -153,7 +157,7 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
     recorded = _has_candidates(step, place)
     target = step.target_top[place] if recorded else ()
     draft = step.draft_top[place] if recorded else ()
-    if trace.greedy:
+    if trace.greedy or trace.lossy:
         table = _agreement(trace, target, draft)
     else:
         table = _residual(
@@ -161,8 +165,9 @@ def _example(trace: Trace, step: StepRecord, place: int) -> Json:
             dict(target) | {drafted: step.target_prob[place]},
             dict(draft) | {drafted: step.draft_prob[place]},
         )
+    sampled = "typical" if trace.lossy else "sampled"
     return {
-        "state": "greedy" if trace.greedy else "sampled",
+        "state": "greedy" if trace.greedy else sampled,
         "fields": fields,
         "tables": {"candidates": {"columns": table.columns, "rows": table.rows}}
         if recorded
@@ -233,8 +238,14 @@ def _probability(value: float | None) -> str:
     return "< 0.001" if 0 < value < 0.0005 else f"{value:.3f}"  # as a token's card does
 
 
+def failures() -> Json:
+    """The table of failure signatures."""
+    columns = ("Signature", "Named when", "What to do", "See it")
+    return {"columns": columns, "rows": [[*kind] for kind in KINDS.values()]}
+
+
 def _details(trace: Trace) -> Json:
-    return how(trace) | {"paper": paper()}
+    return how(trace) | {"paper": paper(), "signatures": failures()}
 
 
 TAB = RunTab(

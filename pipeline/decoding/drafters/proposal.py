@@ -6,7 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.decoding.drafters.drafter import ShouldContinue
-from pipeline.decoding.sampling import Logits, Probs, SamplingParams, probabilities, sample
+from pipeline.decoding.sampling import (
+    Logits,
+    Probs,
+    SamplingParams,
+    greedy_token,
+    probabilities,
+    sample,
+)
 from pipeline.decoding.verification.tokens import Draft
 
 
@@ -38,10 +45,10 @@ class Proposal:
         common, token_ids = logits[: self._vocab_size], self._token_ids
         self._logits.append(common)
         if not self._params.temperature:  # a greedy draft is certain: no distribution to keep
-            best = int(common.argmax())
+            best = greedy_token(common, "draft")
             self.tokens.append(best if token_ids is None else int(token_ids[best]))
             return
-        probs = probabilities(common[None], self._params)[0]
+        probs = probabilities(common[None], self._params, "draft")[0]
         self._probs.append(probs)
         drawn = sample(probs, rng)
         self.tokens.append(drawn if token_ids is None else int(token_ids[drawn]))

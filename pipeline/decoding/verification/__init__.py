@@ -1,4 +1,4 @@
-"""The registry of ways to verify a draft. None changes the distribution of the text."""
+"""The registry of ways to verify a draft. Those that are exact keep the target's distribution."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ from typing import NamedTuple
 
 from pipeline.decoding.verification.block import verify_block
 from pipeline.decoding.verification.tokens import Verify, verify
+from pipeline.decoding.verification.typical import verify_typical
 from pipeline.errors import UserError
 
 
 class Verifier(NamedTuple):
-    """An entry of the registry; `title` is for the page."""
+    """An entry of the registry.
+
+    Attributes:
+        title: on the page.
+        verify: verifies a draft.
+        exact: whether the text follows the target's distribution.
+    """
 
     title: str
     verify: Verify
+    exact: bool = True
 
 
 VERIFIERS = {
     "token": Verifier("Token by token", verify),
     "block": Verifier("As a block", verify_block),
+    "typical": Verifier("Typical acceptance: lossy", verify_typical, exact=False),
 }
 DEFAULT_VERIFIER = "token"
 

@@ -1,0 +1,177 @@
+"""Failure signatures: what goes wrong in a run, named while it goes on, and what to do about it.
+
+Depends on the record and on how much memory is used; not on how signatures are shown. Everything
+follows from the record so far, and each signature ends later than it begins, so that none comes and
+goes from one moment to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.environment import MemoryUse
+from pipeline.errors import LogitsError
+from pipeline.trace.metrics import PositionAcceptance, measured
+from pipeline.trace.record import Lane, Trace
+from pipeline.trace.repetition import body, collapsed, repeats
+from pipeline.words import percent
+
+WINDOW = 16  # tested drafts
+NEAR = 0.9  # of a limit of memory
+_IDLE_ROUNDS = 8  # without a draft: drafting has stopped, and costs nothing
+_HELD = 8  # tokens without a repetition, before it counts as over
+
+
+class Kind(NamedTuple):
+    """
+    Attributes:
+        title: the name of the signature.
+        when: it is named, a sentence without its full stop.
+        remedy: what to do, likewise; the finding may have a better one.
+        example: how to see it.
+    """
+
+    title: str
+    when: str
+    remedy: str
+    example: str
+
+
+KINDS = {  # the most severe first
+    "logits": Kind(
+        "Logits that are no numbers",
+        "A model’s largest logit is NaN or infinite, or a drafted token is none of the target’s. "
+        "Both are seen on rows that decoding reads anyway; the run ends with one line",
+        "Convert the model again, or choose f32 weights",
+        "Damage a weight of an IR; a test does",
+    ),
+    "memory": Kind(
+        "Memory near its limit",
+        f"The process has used {percent(NEAR)} of the memory of its machine or container",
+        "Choose fewer new tokens, int4 weights or a smaller pair",
+        "Run the container with little memory: docker run --memory",
+    ),
+    "text": Kind(
+        "Text that repeats itself",
+        "An answer ends in the same 1 to 40 tokens three times or more, has a line three times, or "
+        "its last 24 tokens are of three kinds at most",
+        "Raise the temperature, or ask in other words",
+        "Ask the embedded pair: Write a dialogue between two parrots that repeat each other.",
+    ),
+    "acceptance": Kind(
+        "Acceptance under break-even",
+        f"So few of the last {WINDOW} tested drafts were accepted that, with 95 % confidence, "
+        "drafting costs more time than it saves. It is over when the share is at break-even again, "
+        "or when drafting has stopped",
+        "Choose draft length Auto, or another drafter",
+        "The example with high temperature and eight drafts",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One signature of a run.
+
+    Attributes:
+        name: one of `KINDS`.
+        finding: what was found, with its figures; a sentence without its full stop.
+        remedy: what to do, likewise.
+    """
+
+    name: str
+    finding: str
+    remedy: str
+
+    @property
+    def title(self) -> str:
+        return KINDS[self.name].title
+
+
+def signatures(
+    trace: Trace,
+    memory: Iterable[MemoryUse] = (),
+    failure: BaseException | None = None,
+    before: Iterable[Signature] = (),
+) -> tuple[Signature, ...]:
+    """The signatures of a run as it stands, the most severe first.
+
+    Args:
+        trace: the record so far.
+        memory: the most that was used of each limit.
+        failure: what ended the run, if it failed.
+        before: what was found a moment ago, when the costs of the run were known less well.
+    """
+    under = "acceptance" in {each.name for each in before}
+    near = [use for use in memory if use.share >= NEAR]
+    found = [
+        _named("logits", f"{failure.field} {failure.value}", failure.remedy)
+        if isinstance(failure, LogitsError)
+        else None,
+        *(_named("memory", _used(use), use.remedy) for use in near),
+        _named("text", _repetition(trace)),
+        _named("acceptance", _acceptance(trace, under)),
+    ]
+    return tuple(filter(None, found))
+
+
+def _named(name: str, finding: str, remedy: str = "") -> Signature | None:
+    return Signature(name, finding, remedy or KINDS[name].remedy) if finding else None
+
+
+def _used(use: MemoryUse) -> str:
+    return f"{use.what} has used {percent(use.share)} of {use.limit / 1e9:.1f} GB"
+
+
+def _repetition(trace: Trace) -> str:
+    """Which answers repeat themselves; "" if none does."""
+    names = [name for name, lane in trace.lanes.items() if _repeats(lane)]
+    if not names:
+        return ""
+    answers = "both answers repeat" if len(names) == 2 else f"the {names[0]} answer repeats"
+    return f"{answers} the same words"
+
+
+def _repeats(lane: Lane) -> bool:
+    """Whether it does, or did a few tokens ago if it goes on: it may find an end."""
+    tokens, every = body(lane), [token.id for token in lane.tokens]
+    if lane.finish is not None:
+        return repeats(tokens, lane.text) or collapsed(every)
+    latest = range(min(_HELD, len(tokens)) + 1)
+    return collapsed(every) or any(
+        repeats(tokens[: len(tokens) - back], lane.text) for back in latest
+    )
+
+
+def _acceptance(trace: Trace, before: bool) -> str:
+    """How far the latest tests are under break-even, by the costs of this run; "" if they are not,
+    or if a lane or more tests are missing.
+
+    It begins where the upper end of the 95 % interval of their share is under break-even, and goes
+    on until the share itself is not, also where costs measured since would not have begun it.
+    """
+    model, lane = measured(trace), trace.speculative
+    if model is None or lane is None:
+        return ""
+    needed = math.inf if model.break_even is None else model.break_even
+    latest: deque[bool] = deque(maxlen=WINDOW)
+    under, idle = False, 0
+    for step in lane.steps:
+        idle = 0 if step.drafted else idle + 1
+        latest.extend([True] * step.accepted + [False] * (step.tested - step.accepted))
+        if idle >= _IDLE_ROUNDS:
+            latest.clear()
+        if len(latest) < WINDOW:
+            under = False
+            continue
+        tests = PositionAcceptance(WINDOW, sum(latest))
+        under = (tests.rate if under else tests.interval[1]) < needed
+    share = sum(latest) / WINDOW
+    if not under and not (before and len(latest) == WINDOW and share < needed):
+        return ""
+    pays = f"pays from {percent(needed)}" if needed <= 1 else "never pays"
+    return f"{sum(latest)} of the last {WINDOW} tests accepted; K = {model.length} {pays}"

@@ -1,0 +1,253 @@
+"""Typical acceptance: what it accepts, what it costs, and that nothing calls its text the same."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gradio_client import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.typical import distance, emitted_exactly, emitted_typically
+from pipeline import __main__ as command
+from pipeline.decoding.events import Origin
+from pipeline.decoding.sampling import sample
+from pipeline.decoding.verification import VERIFIERS
+from pipeline.decoding.verification.tokens import verify
+from pipeline.decoding.verification.typical import DELTA, EPSILON, threshold, verify_typical
+from pipeline.request import Request
+from pipeline.trace.reader import parse_trace
+from tests.chi_square import assert_follows
+from tests.fake_dolly import FakeDolly
+from tests.served import opened, run, wait_for_end
+from tests.traces import WORDS, ran
+from ui.link import read
+from ui.tabs.how import how
+from ui.tour import stops
+from ui.verdict import summary, verdict
+
+VOCAB = 12
+LOSSY = {"verification": "typical"}
+CLAIMS = ("identical", "same distribution")
+
+
+def distribution(seed, concentration=0.3):
+    weights = np.random.default_rng(seed).dirichlet([concentration] * VOCAB) + 1e-12
+    return weights.astype(np.float32)
+
+
+def test_the_threshold_is_medusas():
+    """min(epsilon, delta * exp(-H)): for n equally likely tokens exp(-H) is 1 / n."""
+    for count in (1, 2, 3, 4, 10, 12):
+        row = np.zeros(VOCAB, np.float32)
+        row[:count] = 1 / count
+        assert threshold(row) == pytest.approx(min(EPSILON, DELTA / count), rel=1e-5)
+
+
+def test_a_token_is_accepted_by_the_targets_probability_alone():
+    row = np.array([0.5, 0.3, 0.15, 0.05], np.float32)  # min(0.09, 0.3 * exp(-1.14)) = 0.09
+    rng = np.random.default_rng(0)
+    for draft in (None, np.full((1, 4), 0.25, np.float32), np.eye(4, dtype=np.float32)[[3]]):
+        accepted = [verify_typical(np.stack([row] * 2), draft, [t], rng).accepted for t in range(4)]
+        assert accepted == [1, 1, 1, 0]
+
+
+def test_the_first_token_that_is_not_typical_ends_the_round_and_is_replaced():
+    row = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
+    rng = np.random.default_rng(0)
+    verdicts = [verify_typical(np.stack([row] * 4), None, [0, 3, 1], rng) for _ in range(3000)]
+    assert {v.accepted for v in verdicts} == {1}
+    assert {v.origin for v in verdicts} == {Origin.RESAMPLED}
+    assert {v.accept_prob for v in verdicts} == {(1.0, 0.0)}
+    assert {v.uniform for v in verdicts} == {(None, None, None)}
+    replaced = np.array([0.5, 0.3, 0.15, 0.0]) / 0.95
+    assert_follows(Counter(v.token for v in verdicts), dict(enumerate(replaced)))
+
+
+def test_a_round_in_which_all_pass_or_nothing_is_drafted_ends_with_the_targets_own():
+    row = distribution(3)
+    rng = np.random.default_rng(0)
+    likely = int(row.argmax())
+    for tokens, origin in (([likely] * 2, Origin.BONUS), ([], Origin.TARGET)):
+        rows = np.stack([row] * (len(tokens) + 1))
+        verdicts = [verify_typical(rows, None, tokens, rng) for _ in range(3000)]
+        assert {(v.accepted, v.origin) for v in verdicts} == {(len(tokens), origin)}
+        assert_follows(Counter(v.token for v in verdicts), dict(enumerate(row)))
+
+
+def test_greedy_it_accepts_what_exact_verification_accepts():
+    rows = np.eye(VOCAB, dtype=np.float32)[[3, 1, 4, 2]]
+    for tokens in ([3, 1, 4], [3, 0, 4], [0, 1, 4]):
+        found, exact = (
+            rule(rows, None, tokens, np.random.default_rng(0)) for rule in (verify_typical, verify)
+        )
+        assert (found.accepted, found.token) == (exact.accepted, exact.token)
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_the_computed_distribution_is_what_is_emitted(seed, sampled, typical):
+    target, rng = distribution(seed), np.random.default_rng(seed)
+    draft = distribution(seed + 1) if sampled else None
+    token = int(rng.integers(VOCAB))
+    rule, emitted = (verify_typical, emitted_typically) if typical else (verify, emitted_exactly)
+    counts = Counter()
+    for _ in range(4000):
+        drafted = token if draft is None else sample(draft, rng)
+        probs = None if draft is None else draft[None]
+        verdict = rule(np.stack([target] * 2), probs, [drafted], rng)
+        counts[drafted if verdict.accepted else verdict.token] += 1
+    row = emitted(target, draft, token)
+    assert row.sum() == pytest.approx(1)
+    assert_follows(counts, dict(enumerate(row)))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.booleans())
+def test_exact_verification_costs_nothing_and_typical_acceptance_does(seed, sampled):
+    target, draft = distribution(seed), distribution(seed + 1) if sampled else None
+    assert distance(emitted_exactly(target, draft, 3), target) == pytest.approx(0, abs=1e-6)
+    likely = int(target.argmax())
+    assert distance(emitted_typically(target, None, likely), target) == pytest.approx(
+        1 - float(target[likely]), abs=1e-6
+    )
+
+
+# --- what is claimed ------------------------------------------------------------------------------
+
+
+def test_a_trace_is_lossy_by_the_rules_of_the_registry():
+    """The record names the rule, since it may not load the verifiers."""
+    for name, rule in VERIFIERS.items():
+        assert ran(verification=name).lossy is not rule.exact
+    assert Request("any").verification == "token"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_no_verdict_calls_a_lossy_text_identical_or_alike(temperature):
+    """Greedily both texts are the same token for token, and still nothing is claimed."""
+    trace = ran(temperature=temperature, **LOSSY)
+    found = verdict(trace)
+    assert (found["mark"], found["same"]) == ("differs", "Lossy, by choice.")
+    assert found["headline_label"].startswith("per decoded token, lossy")
+    assert trace.identical is None
+    assert summary(trace).endswith("· lossy")
+    running = replace(
+        trace, lanes={name: replace(lane, finish=None) for name, lane in trace.lanes.items()}
+    )
+    for said in (found, verdict(running), verdict(trace, "Loaded")):
+        texts = " ".join(said.values()).lower()
+        assert not [claim for claim in CLAIMS if claim in texts]
+    if not temperature:
+        assert verdict(ran())["same"] == "Identical text."
+        assert trace.autoregressive.text == trace.speculative.text
+
+
+def test_a_lossy_trace_is_lossy_when_it_is_read_again():
+    trace = ran(temperature=0.8, **LOSSY)
+    again = parse_trace(trace.to_json())
+    assert again == trace
+    assert again.lossy
+    assert verdict(again)["same"] == "Lossy, by choice."
+
+
+def test_a_link_may_ask_for_it_and_the_form_says_what_it_is():
+    values, line = read(LOSSY, {})
+    assert (values, line) == (LOSSY, "")
+    assert "lossy" in VERIFIERS["typical"].title
+
+
+def test_the_command_says_that_it_is_lossy(monkeypatch, capsys):
+    monkeypatch.setattr(command, "Dolly", lambda *_, **__: Quiet(WORDS))
+    monkeypatch.setattr(command, "chosen", lambda _: Chosen())
+    assert command.main(["Say it", "--verification", "typical"]) == 0
+    out = capsys.readouterr().out
+    assert "lossy  typical acceptance" in out
+    assert "identical" not in out
+    assert command.main(["Say it"]) == 0
+    out = capsys.readouterr().out
+    assert "identical text" in out
+    assert "lossy" not in out
+
+
+class Quiet(FakeDolly):
+    """Its models have nothing to note."""
+
+    note = ""
+
+
+class Chosen:
+    """A choice of models that are there."""
+
+    pair = store = device = None
+
+    def obtain(self):
+        return iter(())
+
+
+def test_how_it_works_and_the_tour_do_not_say_that_the_text_stays_the_same():
+    trace = ran(temperature=0.8, max_new_tokens=60, **LOSSY)
+    found = how(trace)
+    assert found["state"] == "typical"
+    assert "drawn" not in found["fields"]
+    said = " ".join(stop.title + stop.text for stop in stops(trace))
+    assert "typical acceptance is lossy" in said
+    assert "not typical" in said
+    for claim in ("stays the same", "not changed", "has the target’s distribution"):
+        assert claim not in said
+    assert "stays the same" in " ".join(stop.title for stop in stops(ran(temperature=0.8)))
+
+
+# --- in the browser -------------------------------------------------------------------------------
+
+
+def test_the_switch_is_off_and_says_lossy_wherever_its_text_is_shown(page, dolly):
+    verdict_card = page.get_by_test_id("verdict")
+    page.get_by_text("Settings").click()
+    switch = page.get_by_label("Verification")
+    assert switch.input_value() == "Token by token"
+    switch.click()
+    page.get_by_role("option", name="Typical acceptance: lossy").click()
+    run(page)
+    wait_for_end(page)
+    verdict_card.get_by_text("Lossy, by choice.").wait_for()
+    assert verdict_card.get_attribute("data-mark") == "differs"
+    trace = dolly.last_trace()
+    assert trace.request["verification"] == "typical"
+    assert trace.autoregressive.text == trace.speculative.text  # greedy: and still
+    words = page.locator(".gradio-container").inner_text().lower()
+    assert "identical text" not in words
+    assert "same distribution." not in words
+
+
+def test_a_link_to_it_fills_the_switch_and_a_token_says_why_it_passed(browser, url, dolly):
+    link = f"{url}?verification=typical&temperature=0.8&max_new_tokens=60"
+    with opened(browser, link) as page:
+        page.get_by_text("Settings").click()
+        assert page.get_by_label("Verification").input_value() == "Typical acceptance: lossy"
+        run(page)
+        wait_for_end(page)
+        page.get_by_test_id("verdict").get_by_text("Lossy, by choice.").wait_for()
+        pane = page.get_by_test_id("pane-speculative")
+        card = page.locator(".token-card")
+        pane.locator(".text .tok[data-state=accepted]").first.click()
+        assert "p is typical of the target" in card.inner_text()
+        assert "yes" in card.inner_text()
+        assert "Typical enough of the target" in card.inner_text()
+        pane.locator(".text .tok[data-state=resampled]").first.click()
+        assert "without the rejected token" in card.inner_text()
+        assert "min(1, p" not in card.inner_text()
+
+
+def test_the_api_answers_with_it_and_claims_nothing(url):
+    trace = Client(url, verbose=False).predict(
+        instruction="Say it", verification="typical", mode="race", api_name="/trace"
+    )
+    assert trace["request"]["verification"] == "typical"
+    assert parse_trace(json.dumps(trace)).identical is None
+    assert "identical" not in json.dumps(trace).lower()
