@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from gradio_client import Client
@@ -68,15 +69,16 @@ class App:
 
 
 @pytest.fixture(scope="module")
-def apps(tmp_path_factory):
+def apps():
     """One for each way to name a pair; they start at the same time, which takes less."""
-    folder = tmp_path_factory.mktemp("start")
-    shutil.copytree(tiny_folder(), folder / "mine")
-    damaged = shutil.copytree(tiny_folder(), folder / DEFAULT_PAIR)  # called as the embedded one is
-    os.truncate(damaged / "target" / "openvino_model.bin", 100_000)
-    pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
-    flags = {"embedded": ()} | {name: ("--pair", pair) for name, pair in pairs.items()}
     with ExitStack() as stack:
+        # A short name, since the line about a model cuts what is long.
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        shutil.copytree(tiny_folder(), folder / "mine")
+        damaged = shutil.copytree(tiny_folder(), folder / DEFAULT_PAIR)  # as the embedded one
+        os.truncate(damaged / "target" / "openvino_model.bin", 100_000)
+        pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
+        flags = {"embedded": ()} | {name: ("--pair", pair) for name, pair in pairs.items()}
         apps = {
             name: stack.enter_context(closing(App(folder / f"cache-{name}", *more)))
             for name, more in flags.items()
