@@ -37,6 +37,7 @@ from tests.served import (
     to_the_end,
     wait_for_end,
 )
+from tests.traces import VARIED
 from tests.waiting import wait_until
 from ui.component import ASSETS, encode
 from ui.page import Page
@@ -489,7 +490,7 @@ def assert_still(page):
 
 @pytest.mark.parametrize("guesses", [False, True])
 def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, guesses):
-    dolly.pause = 0.02
+    dolly.texts, dolly.pause = VARIED, 0.02  # a text that does not repeat itself
     with opened(browser, url, width=1366, height=768) as page:
         to_the_end(page)
         if guesses:

@@ -15,11 +15,10 @@ from pipeline.trace.signatures import KINDS, WINDOW, signatures
 from tests.fake_dolly import FakeDolly
 from tests.fakes import FakeLM
 from tests.served import opened, run, wait_for_end
-from tests.traces import alone, ran, timed
+from tests.traces import VARIED, alone, ran, timed
 from ui.run.recorded import recorded
 
 DRAFT_S, STEP_S = 0.002, 0.010
-VARIED = [f" word{i}" for i in range(120)]  # greedy, their tables do not repeat themselves soon
 
 
 def names(trace, *memory, failure=None):

@@ -9,6 +9,7 @@ from pipeline.trace.record import StepRecord, Trace
 from tests.fake_dolly import FakeDolly
 
 WORDS = [f" word{i}" for i in range(12)]
+VARIED = [f" word{i}" for i in range(120)]  # greedy, their tables do not repeat themselves soon
 MARKUP = (
     "<img src=x onerror='window.hacked=1'>",
     "<script>window.hacked=2</script>",

@@ -67,7 +67,7 @@ KINDS = {  # the most severe first
         f"So few of the last {WINDOW} tested drafts were accepted that, with 95 % confidence, "
         "drafting costs more time than it saves. It is over when the share is at break-even again, "
         "or when drafting has stopped",
-        "Choose draft length Auto, or another drafter",
+        "Choose Auto, or another drafter",
         "The example with high temperature and eight drafts",
     ),
 }
