@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.decoding.sampling import Logits, SamplingParams, probabilities
+from pipeline.decoding.sampling import Distributions, Logits, SamplingParams
 from pipeline.decoding.verification.tokens import Verify, verify
 
 _GREEDY = SamplingParams()
@@ -144,7 +144,7 @@ def speculative(
         accepted = tested = 0
         for place in ongoing:
             drafted = drafts[place]
-            probs = probabilities(logits[place][-len(drafted) - 1 :], _GREEDY)
+            probs = Distributions(logits[place][-len(drafted) - 1 :], _GREEDY)
             verdict = verify(probs, None, drafted, rng)
             kept = (*drafted[: verdict.accepted], verdict.token)
             tokens[place] = writing.emit(place, kept)

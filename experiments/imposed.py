@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pipeline.decoding.sampling import Probs
+from pipeline.decoding.sampling import Probs, Rows
 from pipeline.decoding.verification.tokens import Verdict, verify
 
 
@@ -44,12 +44,12 @@ class Imposed:
 
     def __call__(
         self,
-        target_probs: Probs,
+        target_probs: Rows,
         draft_probs: Probs | None,
         draft_tokens: Sequence[int],
         rng: np.random.Generator,
     ) -> Verdict:
-        """Verifies the draft; `target_probs` are one-hot, and changed in place."""
+        """Verifies the draft; the rows of `target_probs` are one-hot, and changed in place."""
         accepted = next(self._accepted)
         for place, token in enumerate(draft_tokens[: accepted + 1]):
             row = target_probs[place]
