@@ -6,7 +6,7 @@ For machines without access to the hub: this tests every step but the download. 
 Dolly v2 3B's exact configuration and tokenizer is created, converted and raced with a draft of
 Pythia-160m's shape. Each stage runs in a separate process, whose time and peak memory are reported.
 Two models with random weights do not agree, so the acceptance rate is imposed
-(`benchmarks.imposed`); the speedups at other rates are predicted from measured costs.
+(`experiments.imposed`); the speedups at other rates are predicted from measured costs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
 
-from benchmarks.imposed import measure, show
+import numpy as np
+
 from benchmarks.report import RESULTS, save
+from experiments.imposed import Imposed, accepted_counts
 from experiments.table import table
-from pipeline.decoding.economics import CostModel
+from pipeline.decoding.drafters.model import MODEL
+from pipeline.decoding.economics import CostModel, Costs
+from pipeline.decoding.events import Event, Step
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
 from pipeline.models.pairs import Model, Weights
 from pipeline.models.store import Store
 from pipeline.request import MAX_DRAFT_LENGTH
+from pipeline.runtime.model import OVModel
+from pipeline.runtime.pair import measure_costs
 from pipeline.text.prompt import ADDED_TOKENS
 
 # databricks/dolly-v2-3b, -12b and EleutherAI/pythia-160m, their config.json
@@ -55,6 +65,7 @@ CONFIGS: dict[str, dict[str, int]] = {
 PAIR = ("dolly-v2-3b", "pythia-160m")
 PROJECTED, FEW_LAYERS = "dolly-v2-12b", (2, 4)  # converted with few layers; the rest is projected
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+_PROMPT, _GREEDY = [*range(100, 148)], SamplingParams()
 
 _RESULT = RESULTS / "full_size.json"
 
@@ -194,6 +205,84 @@ def project(stages: dict[str, Any]) -> None:
         print(
             f"PROJECTED {what} of converting {PROJECTED} to INT8: {whole:.1f} ({slope:.2f} a layer)"
         )
+
+
+def measure(
+    folders: tuple[Path, Path], acceptance: float, max_new_tokens: int, repeats: int
+) -> tuple[list[dict[str, Any]], dict[str, float], Costs]:
+    """Measures every draft length.
+
+    Args:
+        folders: of target and draft.
+        acceptance: the rate to impose.
+
+    Returns:
+        A row for each draft length: acceptance rate, times and speedup; the milliseconds per token
+        of autoregressive decoding in both modes; and the measured costs.
+    """
+    exact, fastest = (OVModel(folders[0], lossless=lossless) for lossless in (True, False))
+    draft_model = OVModel(folders[1])
+    for model in (exact, fastest, draft_model):
+        model.warm_up()
+    costs, rng = measure_costs(exact, draft_model), np.random.default_rng(0)
+
+    def autoregressive(model: OVModel) -> list[Step]:
+        lanes = Lanes(target=lambda prompt: model.sequence())
+        return _steps(lanes.autoregressive(_PROMPT, _GREEDY, max_new_tokens))
+
+    def speculative(k: int) -> list[Step]:
+        lanes = Lanes(
+            target=lambda prompt: exact.sequence(),
+            draft=lambda prompt: draft_model.sequence(),
+            verify=Imposed(accepted_counts(acceptance, k, max_new_tokens, rng)),
+        )
+        return _steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, MODEL.name, k))
+
+    times: dict[str, list[float]] = {"fastest": [], "exact": []}
+    made: dict[int, list[Step]] = {k: [] for k in range(1, MAX_DRAFT_LENGTH + 1)}
+    ratios: dict[int, list[float]] = {k: [] for k in made}
+    for _ in range(repeats):
+        times["exact"].append(ms_per_token(autoregressive(exact)))
+        for k in made:
+            times["fastest"].append(ms_per_token(autoregressive(fastest)))  # next to its comparison
+            run = speculative(k)
+            made[k] += run
+            times.setdefault(str(k), []).append(ms_per_token(run))
+            ratios[k].append(times["fastest"][-1] / times[str(k)][-1])
+
+    results: list[dict[str, Any]] = []
+    for k, run in made.items():
+        tested = sum(step.tested for step in run)
+        results.append(
+            {
+                "draft_length": k,
+                "acceptance": sum(step.accepted for step in run) / tested,
+                "block_efficiency": sum(len(step.tokens) for step in run) / len(run),
+                "draft_ms": 1e3 * statistics.median(s.draft_s / k for s in run),
+                "verify_ms": 1e3 * statistics.median(s.verify_s for s in run),
+                "ms_per_token": statistics.median(times[str(k)]),
+                "over_fastest": statistics.median(ratios[k]),
+            }
+        )
+    medians = {name: statistics.median(times[name]) for name in ("fastest", "exact")}
+    return results, medians, costs
+
+
+def _steps(events: Iterable[Event]) -> list[Step]:
+    return [event for event in events if isinstance(event, Step)]
+
+
+def ms_per_token(made: Sequence[Step]) -> float:
+    return 1e3 * sum(s.seconds for s in made) / sum(len(s.tokens) for s in made)
+
+
+def show(about: str, results: list[dict[str, Any]], medians: dict[str, float]) -> None:
+    print(f"{about}; autoregressive {medians['fastest']:.2f} ms per token")
+    print(f"(exact: {medians['exact']:.2f})\n")
+    table(
+        ("K", "accepted", "block", "draft ms", "verify ms", "ms per token", "× fastest AR"),
+        [[row["draft_length"], *(f"{v:.2f}" for v in list(row.values())[1:])] for row in results],
+    )
 
 
 def race(weights: str, folders: tuple[Path, Path], options: argparse.Namespace) -> dict[str, Any]:

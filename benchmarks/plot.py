@@ -21,7 +21,7 @@ from pipeline.models.pairs import DEFAULT_PAIR
 from ui.plots.rows import draw
 
 _STYLES = Path(__file__).parents[1] / "assets" / "page" / "page.css"
-_OURS, _OTHERS, _LIMIT = "#0068b5", "#9aa5b1", "#d9dee3"
+_OURS, _OTHERS = "#0068b5", "#9aa5b1"
 
 
 def peers(results: dict[str, Any]) -> go.Figure:
@@ -50,19 +50,6 @@ def peers(results: dict[str, Any]) -> go.Figure:
     return figure.update_layout(xaxis_title="milliseconds per token, the embedded pair")
 
 
-def roofline(results: dict[str, Any]) -> go.Figure:
-    """Time of a decoding step, and its lower bound by memory bandwidth."""
-    rows = results["results"]
-    names = [f"{row['shape']} {row['weights']}" for row in rows]
-    least = [1e3 * row["bytes"] / results["bytes_per_second"] for row in rows]
-    figure = go.Figure()
-    figure.add_bar(x=names, y=least, name="memory bandwidth limit", marker_color=_LIMIT)
-    figure.add_bar(
-        x=names, y=[r["step_ms"] for r in rows], name="measured step", marker_color=_OURS
-    )
-    return figure.update_layout(yaxis_title="milliseconds per step")
-
-
 def experiment(view: Experiment, rows: Rows) -> go.Figure:
     """The plot of an experiment, as on the page in its light theme."""
     figure = draw(view, rows, "")
@@ -81,10 +68,8 @@ def experiment(view: Experiment, rows: Rows) -> go.Figure:
 
 
 def main() -> None:
-    for benchmark in (peers, roofline):
-        path = RESULTS / f"{benchmark.__name__}.json"
-        if path.is_file():  # else this benchmark has no results yet
-            _write(benchmark(json.loads(path.read_text(encoding="utf-8"))), path)
+    path = RESULTS / "peers.json"
+    _write(peers(json.loads(path.read_text(encoding="utf-8"))), path)
     for each in EXPERIMENTS.values():
         if last := saved(each):
             _write(experiment(each, last.rows), path_of(each))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
@@ -29,8 +28,3 @@ def triads(threads: int, repeats: int) -> Iterator[float]:
             start = perf_counter()
             list(pool.map(triad, arrays))
             yield _BYTES * _FLOATS * threads / (perf_counter() - start)
-
-
-def bandwidth(threads: int, repeats: int) -> float:
-    """Bytes per second, the median of as many measurements."""
-    return statistics.median(triads(threads, repeats))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from experiments import (
     ablation,
+    batch,
     identical,
     larger,
     lengths,
     precision,
+    ratio,
     request,
     signatures,
     typical,
@@ -31,6 +33,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         signatures.EXPERIMENT,
         widths.EXPERIMENT,
         larger.EXPERIMENT,
+        ratio.EXPERIMENT,
+        batch.EXPERIMENT,
     )
 }
 

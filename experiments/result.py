@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pipeline.trace.record import Trace
+
 Cell = str | float | bool | None  # None where there is no value
 Row = Mapping[str, Cell]
 Rows = Sequence[Row]
@@ -61,6 +63,19 @@ def _no_level(rows: Rows) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A point on a plot beside its rows, in the units of their cells."""
+
+    x: float
+    y: float
+    name: str
+
+
+def _no_marks(rows: Rows) -> Sequence[Mark]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """How the rows are plotted.
 
@@ -73,6 +88,9 @@ class Chart:
         whiskers: the columns with the ends of each mark's range.
         level: returns the height of a dashed line, in the unit of y; None for no line.
         logarithmic: the scale of y.
+        marks: returns points of comparison.
+        of_trace: returns the point of a visitor's race, None if it has none; itself None if races
+            have no place on this plot.
         reading: a sentence on how to read the plot.
     """
 
@@ -84,6 +102,8 @@ class Chart:
     whiskers: tuple[str, str] | None = None
     level: Callable[[Rows], float | None] = _no_level
     logarithmic: bool = False
+    marks: Callable[[Rows], Sequence[Mark]] = _no_marks
+    of_trace: Callable[[Trace], Mark | None] | None = None
     reading: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -12,16 +13,29 @@ from pipeline.models.pairs import Weights
 from pipeline.models.store import Store
 
 _CONTEXT, _HEAD_SIZE = 2048, 64
+_TRIMMED, _TARGET_IDS = 4096, "target_ids.json"  # rows of a draft's vocabulary, and their tokens
+_WIDTH_PER_LAYER = 128  # of a draft: half as deep for its width as Pythia is
+_WIDEST = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A GPT-NeoX model. Heads have 64 channels, as in Dolly; the MLP is four times the width."""
+    """A GPT-NeoX model. Heads have 64 channels, as in Dolly; the MLP is four times the width.
+
+    Attributes:
+        trimmed: a draft's; its vocabulary is the first tokens of a larger one.
+    """
 
     name: str
     hidden: int
     layers: int
     vocabulary: int
+    trimmed: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Weights in matrices."""
+        return 2 * self.vocabulary * self.hidden + 12 * self.layers * self.hidden**2
 
 
 SHAPES = {
@@ -30,11 +44,25 @@ SHAPES = {
         Sized("draft", 128, 1, 50280),
         Sized("20M", 384, 8, 8192),
         Sized("60M", 640, 10, 8192),
+        Sized("135M", 576, 30, 12288),  # SmolLM2-135M's width and depth
         Sized("160M", 768, 12, 50280),  # Pythia-160m's
         Sized("410M", 1024, 24, 50280),  # Pythia-410m's
         Sized("3B", 2560, 32, 50280),  # Dolly v2 3B's, but for the size of its heads
     )
 }
+
+
+def draft_of(parameters: float) -> Sized:
+    """A shallow draft with a trimmed vocabulary and about so many weights: within a tenth from 1.4
+    million on.
+    """
+    made = []
+    for hidden in range(_HEAD_SIZE, _WIDEST + 1, _HEAD_SIZE):
+        layers = round((parameters - 2 * _TRIMMED * hidden) / (12 * hidden**2))
+        if layers > 0:
+            name = f"draft-{hidden}x{layers}"
+            made.append(Sized(name, hidden, layers, _TRIMMED, trimmed=True))
+    return min(made, key=lambda draft: abs(draft.layers - draft.hidden / _WIDTH_PER_LAYER))
 
 
 def model_folder(
@@ -63,9 +91,12 @@ def model_folder(
             rotary_pct=0.25,
             bos_token_id=0,
             eos_token_id=0,
+            **({"target_ids": _TARGET_IDS} if sized.trimmed else {}),
         )
         with tempfile.TemporaryDirectory() as made:
             GPTNeoXForCausalLM(config).save_pretrained(made)
             shutil.copyfile(tokenizer, Path(made) / "tokenizer.json")
+            if sized.trimmed:
+                (Path(made) / _TARGET_IDS).write_text(json.dumps([*range(sized.vocabulary)]))
             export(Path(made), folder, weights)
     return folder

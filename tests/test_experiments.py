@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 
 from experiments import __main__ as command
-from experiments import identical, lengths, request, signatures, typical
+from experiments import identical, lengths, ratio, request, signatures, typical
 from experiments.draft_lengths import LENGTHS, NONE, REPEATS
 from experiments.prompts import KINDS
 from experiments.registry import EXPERIMENTS, find_experiment
-from experiments.result import Column, Result
+from experiments.result import Column, Mark, Result
 from experiments.saved import Saved, path_of, save, saved
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
@@ -21,6 +21,7 @@ from pipeline.request import Request
 from pipeline.trace.signatures import KINDS as KINDS_OF_SIGNATURES
 from tests.fake_dolly import FakeDolly, setup
 from tests.served import PLAIN, opened, served, status_says
+from tests.traces import alone, ran
 from ui.tabs import experiments as tab
 from ui.tabs.experiments import VIEWS, ExperimentView
 
@@ -297,6 +298,37 @@ def test_bars_are_what_was_measured_with_the_range_of_all_answers():
         assert bars["y"][place] + bars["error_y"]["array"][place] == pytest.approx(
             row["slowest"], abs=1e-4
         )
+
+
+def test_points_of_comparison_and_a_race_stand_beside_the_lines():
+    view = next(view for view in VIEWS if view.experiment is ratio.EXPERIMENT)
+    speedups = {"2×": (0.5, 1.5), "4×": (0.6, 2.0), "10×": (0.7, 2.4)}
+    rows = [
+        {"ratio": name, "acceptance": float(a), "speedup": s, "lowest": s - 0.1, "highest": s + 0.2}
+        for name, each in speedups.items()
+        for a, s in enumerate(each)
+    ]
+    race = Mark(0.7, 1.3, "the race above")
+    figure = view.plot.draw(tab.Shown(tuple(rows), "", race))
+    lines = [each for each in figure.data if each["mode"] == "lines+markers"]
+    points = [each for each in figure.data if each["mode"] == "markers"]
+    assert [(line["name"], line["x"]) for line in lines] == [(n, [0, 100]) for n in speedups]
+    assert [point["name"].split(",")[0] for point in points] == [*["the paper"] * 2, race.name]
+    assert (points[-1]["x"], points[-1]["y"]) == ([70], [1.3])
+    assert len({point["marker"]["symbol"] for point in points}) == 3
+    assert figure.checked
+
+
+def test_a_finished_race_is_on_the_plot_of_ratios_and_on_no_other():
+    trace = ran(max_new_tokens=40)
+    values = tab.race_values(trace)
+    assert [*values] == ["experiment-ratio"]
+    (plot,) = json.loads(values["experiment-ratio"])["plots"].values()
+    assert plot["data"][-1]["y"] == [pytest.approx(trace.speedup, abs=1e-4)]
+    (plot,) = json.loads(tab.race_values(alone(trace, "speculative"))["experiment-ratio"])[
+        "plots"
+    ].values()
+    assert not any(line["name"].startswith("the race above") for line in plot["data"])
 
 
 def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_on(last):

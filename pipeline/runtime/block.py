@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from pipeline.decoding.lm import Hidden
 from pipeline.errors import UserError
+from pipeline.runtime.bindings import Arrays
 from pipeline.runtime.ir import BlockConfig, read_config
 from pipeline.runtime.model import OVModel
-from pipeline.runtime.sequence import FURTHER_INPUTS, SLOTS, TARGET_HIDDEN, OVCausalLM, Rows
+from pipeline.runtime.sequence import FURTHER_INPUTS, SLOTS, TARGET_HIDDEN, OVCausalLM
 
 _CORRECTED = 64  # rows of the vocabulary
 _TYPICAL = 8  # rows of a pass: four drafted tokens, and as many that the last round emitted
@@ -152,7 +153,7 @@ class OVBlockDraft:
         slots = np.zeros(kept + ahead, np.int64)
         slots[kept:] = range(1, length)
         # Passes of one size, whatever was accepted: as many tokens as a round can emit.
-        rows: Rows = {TARGET_HIDDEN: states, SLOTS: slots}
+        rows: Arrays = {TARGET_HIDDEN: states, SLOTS: slots}
         output = self._sequence.forward(fed, length, 2 * length, rows)
         self._sequence.rollback(kept)
         return output.logits

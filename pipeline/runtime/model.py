@@ -6,7 +6,6 @@ Depends on OpenVINO and token ids; not on text or on sampling.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
@@ -16,6 +15,7 @@ import openvino as ov
 
 from pipeline.decoding.lm import Hidden
 from pipeline.errors import UserError
+from pipeline.runtime.batch import OVBatch
 from pipeline.runtime.graph import keep_logits, output_hidden
 from pipeline.runtime.ir import count_weights, last_line, read_config, read_model, weight_bytes
 from pipeline.runtime.kv_cache.policy import (
@@ -161,14 +161,11 @@ class OVModel:
             logits = self.vocabulary.cut(vocab_size) if self.vocabulary else vocab_size
         return OVCausalLM(self, request, cache, min(logits, self.vocab_size), hidden)
 
-    def operations(self) -> dict[str, float]:
-        """Seconds by kind of operation, means of all forward passes; needs the property
-        PERF_COUNT.
+    def batch(self, sequences: Sequence[OVCausalLM]) -> OVBatch:
+        """Some of its sequences, to be extended in one forward pass from now on. They need the
+        paged cache, not quantised.
         """
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for node in self._compiled.create_infer_request().profiling_info:
-            seconds[node.node_type] += node.real_time.total_seconds()
-        return dict(seconds)
+        return OVBatch(self, self._compiled.create_infer_request(), sequences)
 
     def warm_up(self) -> None:
         """Runs every size of forward pass in use, since the first of each compiles kernels."""

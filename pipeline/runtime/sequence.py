@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from pipeline.decoding.lm import Hidden, Output
+from pipeline.runtime.bindings import Arrays, Bindings, positions
 from pipeline.runtime.graph import HIDDEN, LOGIT_POSITIONS
 from pipeline.runtime.kv_cache.policy import MAX_DECODE_TOKENS, KVCache
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.model import OVModel
 
 
-Rows = Mapping[str, NDArray[Any]]
-_NO_ROWS: Rows = {}
+_NO_ROWS: Arrays = {}
 TARGET_HIDDEN, SLOTS = FURTHER_INPUTS = ("target_hidden", "slots")  # of a block draft
 
 
@@ -47,7 +46,7 @@ class OVCausalLM:
         self._model, self._request = model, request
         vocabulary = model.vocabulary
         self.token_ids = vocabulary.token_ids[:vocab_size] if vocabulary else None
-        self._bound: dict[str, NDArray[Any]] = {}
+        self._bindings = Bindings(request, model.inputs)
         self._logits = request.get_tensor("logits")
         self._hidden = request.get_tensor(HIDDEN) if model.hidden_width else None
         self._prefix_hidden = prefix_hidden
@@ -64,7 +63,7 @@ class OVCausalLM:
         tokens: Sequence[int],
         logits_to_keep: int,
         pad_to: int = 0,
-        rows: Rows = _NO_ROWS,
+        rows: Arrays = _NO_ROWS,
     ) -> Output:
         """Appends `tokens` and runs the model over them, a long prompt chunk by chunk; without
         tokens, nothing runs.
@@ -115,7 +114,7 @@ class OVCausalLM:
         return seconds
 
     def _forward(
-        self, tokens: Sequence[int], logits_to_keep: int, pad_to: int, rows: Rows
+        self, tokens: Sequence[int], logits_to_keep: int, pad_to: int, rows: Arrays
     ) -> Output:
         if not tokens:
             return self._output(0, 0, 0)
@@ -128,10 +127,12 @@ class OVCausalLM:
             # block draft's slots always need as many.
             at_least = 0 if rows else pad_to
             kept = min(max(logits_to_keep, at_least), end) if logits_to_keep else 0
-            self._bind(inputs)
+            self._bindings.bind(inputs)
             fed = {name: array[: len(self)] for name, array in rows.items()}
-            self._bind({name: self._padded(name, array, end) for name, array in fed.items()})
-            self._bind({LOGIT_POSITIONS: _last_positions(end, kept)})
+            self._bindings.bind(
+                {name: self._padded(name, array, end) for name, array in fed.items()}
+            )
+            self._bindings.bind({LOGIT_POSITIONS: positions(end - kept, end)})
             self._request.start_async()
             self._request.wait()
             self._model.forward_passes += 1
@@ -153,24 +154,10 @@ class OVCausalLM:
         array if possible: binding another one is slow.
         """
         axis, shape = 1 - self._model.policy.token_axis, (count, *rows.shape[1:])
-        bound = self._bound.get(name)
+        bound = self._bindings.bound.get(name)
         if bound is None or bound.squeeze(axis).shape != shape:
             bound = np.expand_dims(np.empty(shape, rows.dtype), axis)
         padded, last = bound.squeeze(axis), rows[-count:]
         padded[: count - len(last)] = 0
         padded[count - len(last) :] = last
         return bound
-
-    def _bind(self, inputs: Rows) -> None:
-        """Binds each array as the request's tensor, without a copy, unless it is bound already.
-        Inputs that the model lacks, such as positions, are skipped.
-        """
-        for name, value in inputs.items():
-            if self._bound.get(name) is not value and name in self._model.inputs:
-                self._request.set_tensor(name, ov.Tensor(value, shared_memory=True))
-                self._bound[name] = value
-
-
-@cache
-def _last_positions(end: int, count: int) -> NDArray[np.int64]:
-    return np.arange(end - count, end)

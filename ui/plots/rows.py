@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import cycle
 
 from experiments.experiment import Experiment
-from experiments.result import Cell, Column, Row, Rows, number
+from experiments.result import Cell, Column, Mark, Row, Rows, number
 from ui.plots.figure import Figure, Json, axes, bar_style, merged
 from ui.plots.table import Table
 
@@ -22,14 +23,16 @@ _STYLES = (
     ("--ink", "|", "solid", "star"),
     ("--brand-strong", "+", "dash", "pentagon"),
 )
+_SYMBOLS = ("star", "star-open")  # of points of comparison, in turn
 
 
-def draw(experiment: Experiment, rows: Rows, shown: str) -> Figure:
+def draw(experiment: Experiment, rows: Rows, shown: str, own: Mark | None = None) -> Figure:
     """The plot of an experiment's rows.
 
     Args:
         rows: those measured so far; there may be none.
         shown: the id of the result; a visitor's zoom is kept until it changes.
+        own: a visitor's race.
     """
     chart = experiment.chart
     x, first = experiment.column(chart.x), experiment.column(chart.y[0])
@@ -46,6 +49,11 @@ def draw(experiment: Experiment, rows: Rows, shown: str) -> Figure:
         _trace(experiment, place, name, column, group) | {"showlegend": not single}
         for place, (name, column, group) in enumerate(groups)
     ]
+    data += [
+        _point(x, first, *each) for each in zip(chart.marks(rows), cycle(_SYMBOLS), strict=False)
+    ]
+    if own:
+        data.append(_point(x, first, own, "circle"))
     numeric = chart.kind == "lines" and all(isinstance(row[chart.x], int | float) for row in rows)
     order = [x.text(row[chart.x]) for row in rows]
     layout = axes(
@@ -100,6 +108,19 @@ def _trace(experiment: Experiment, place: int, name: str, y: Column, rows: Rows)
     }
 
 
+def _point(x: Column, y: Column, mark: Mark, symbol: str) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [_rounded(x.value(mark.x))],
+        "y": [_rounded(y.value(mark.y))],
+        "name": mark.name,
+        "marker": {"color": "var(--ink)", "symbol": symbol, "size": 12},
+        "hovertemplate": f"{x.title} %{{x:.0f}} {x.unit}<br>%{{y:.{y.digits}f}} {y.unit}"
+        f"<extra>{mark.name}</extra>",
+    }
+
+
 def _whiskers(rows: Rows, y: Column, low: Column, high: Column) -> Json:
     """How far the range of each mark reaches up and down."""
 
@@ -118,7 +139,7 @@ def _whiskers(rows: Rows, y: Column, low: Column, high: Column) -> Json:
 
 def _place(x: Column, cell: Cell, lines: bool) -> Cell:
     """Where on its axis: numbers of lines are on a scale, all others are categories."""
-    return cell if lines and isinstance(cell, int | float) else x.text(cell)
+    return _rounded(x.value(cell)) if lines and isinstance(cell, int | float) else x.text(cell)
 
 
 def _rounded(cell: Cell) -> Cell:

@@ -19,6 +19,7 @@ from ui.header import Status
 from ui.run.recorded import badge
 from ui.run.transcript import Transcript
 from ui.run.view_state import Changes
+from ui.tabs.experiments import race_values
 from ui.tabs.registry import RUN_TABS, run_values
 from ui.timeline import TIMELINE
 from ui.verdict import summary, verdict
@@ -139,7 +140,7 @@ def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:
     return Changes(
         transcript.text,
         verdict(trace),
-        run_values(trace),
+        run_values(trace) | race_values(trace),
         timeline=TIMELINE.value(trace),
         tour=tour.value(trace, live),
     )

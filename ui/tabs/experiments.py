@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import accumulate
 
@@ -11,8 +11,9 @@ import gradio as gr
 
 from experiments.experiment import Experiment
 from experiments.registry import EXPERIMENTS
-from experiments.result import Result, Rows
+from experiments.result import Mark, Result, Rows
 from experiments.saved import saved
+from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.plots.figure import PLOTLY, Figure
 from ui.plots.plot import Plot, plots_json
@@ -24,10 +25,11 @@ _NOT_YET = "Not measured yet."
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a view shows: a result of this machine, or the committed one."""
+    """What a view shows: a result of this machine, or the committed one; and a visitor's race."""
 
     rows: Rows
     created: str
+    race: Mark | None = None
 
 
 class ExperimentView:
@@ -78,13 +80,20 @@ class ExperimentView:
             plot=self.plot.markup,
         )
 
-    def value(self, result: Result | None, state: str, tables: bool = True) -> str:
+    def value(
+        self,
+        result: Result | None,
+        state: str,
+        tables: bool = True,
+        race: Mark | None = None,
+    ) -> str:
         """The value of its view.
 
         Args:
             result: measured here so far; without rows, the committed one is shown.
             state: "saved", "running", "done", "stopped" or "failed".
             tables: left out during a run to save time.
+            race: a visitor's, beside the committed result.
         """
         shown = Shown(result.rows, result.created) if result and result.rows else None
         fields = {"state": state, "badge": "", "sentence": "", "progress": ""}
@@ -95,7 +104,7 @@ class ExperimentView:
             fields["badge"] = "Measured here"
         elif shown is None:
             fields |= self._committed
-        shown = shown or self._shown
+        shown = shown or replace(self._shown, race=race)
         plots = plots_json((self.plot,), shown, tables or not (result and result.rows))
         fields["plotted"] = "yes" if shown.rows else "no"
         return encode({"plots": plots, "experiment": fields})
@@ -119,7 +128,7 @@ class ExperimentView:
         return Shown(self._saved.rows, self._saved.created) if self._saved else Shown((), "")
 
     def _draw(self, shown: Shown) -> Figure:
-        return draw(self.experiment, shown.rows, shown.created)
+        return draw(self.experiment, shown.rows, shown.created, shown.race)
 
 
 def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView], ...]:
@@ -130,6 +139,17 @@ def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView
 
 
 VIEWS = [ExperimentView(experiment) for experiment in EXPERIMENTS.values()]
+
+
+def race_values(trace: Trace) -> dict[str, str]:
+    """The values of the views that show a finished race beside their committed result."""
+    return {
+        view.name: view.value(None, "saved", race=of_trace(trace))
+        for view in VIEWS
+        if (of_trace := view.experiment.chart.of_trace)
+    }
+
+
 TAB = Tab(
     name="experiments",
     title="Experiments",

@@ -97,10 +97,16 @@ class PagedKVCache:
         self._layout = None
         self._length = prefix._length
 
-    def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
-        past, count = self._length, len(tokens)
+    def extend(self, count: int) -> Sequence[int]:
+        """Allocates slots for so many more tokens; returns the blocks of the whole sequence."""
+        past = self._length
         self._length += count
         self._reserve(past)
+        return self._table
+
+    def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
+        past, count = self._length, len(tokens)
+        self.extend(count)
         if count <= MAX_DECODE_TOKENS:
             padding = max(0, max(pad_to, self._min_tokens) - count)
         else:

@@ -1,0 +1,238 @@
+"""Several sequences at once: the same texts as alone, and where speculation stops paying."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.batch import (
+    AUTOREGRESSIVE,
+    EXPERIMENT,
+    METHODS,
+    Measured,
+    Method,
+    break_even,
+    decoded,
+    measured,
+    rows_of,
+)
+from experiments.batch_decoding import BatchRound, Writing, autoregressive, speculative
+from pipeline.decoding.decoders import Autoregressive
+from pipeline.decoding.events import Step
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.runtime.model import OVModel
+from tests.caches import model
+from tests.fakes import FakeLM
+from tests.tiny import tiny, tiny_folder
+
+# --- the algorithm --------------------------------------------------------------------------------
+
+
+class FakeBatch:
+    """Several FakeLMs, each of which reads its own tokens."""
+
+    def __init__(self, sequences):
+        self.sequences, self.token_ids = sequences, sequences[0].token_ids
+        self.passes = []  # the size that each was padded to
+
+    @property
+    def lengths(self):
+        return [*map(len, self.sequences)]
+
+    def forward(self, tokens, pad_to=0):
+        count = sum(map(len, tokens))
+        assert count
+        self.passes.append(max(count, pad_to))
+        return [
+            sequence.forward(each, len(each)).logits
+            for sequence, each in zip(self.sequences, tokens, strict=True)
+        ]
+
+    def rollback(self, lengths):
+        for sequence, length in zip(self.sequences, lengths, strict=True):
+            sequence.rollback(length)
+
+
+def batches(prompts, likeness=0.7, token_ids=None):
+    """Of the target and of the draft; all but the last token of each prompt is read."""
+    target = FakeLM(7, 0)
+    targets = [FakeLM(7, 0) for _ in prompts]
+    drafts = [FakeLM(7, 1, like=target, likeness=likeness, token_ids=token_ids) for _ in prompts]
+    for sequences in (targets, drafts):
+        for sequence, prompt in zip(sequences, prompts, strict=True):
+            sequence.forward([*prompt[:-1]], 0)
+    return FakeBatch(targets), FakeBatch(drafts)
+
+
+def by_itself(prompt, n, ends=frozenset()):
+    events = Autoregressive(FakeLM(7, 0), ends).generate(prompt, SamplingParams(), n)
+    return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+
+PROMPTS = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=5), min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    prompts=PROMPTS,
+    n=st.integers(1, 20),
+    k=st.integers(0, 6),
+    likeness=st.floats(0, 1),
+    ends=st.frozensets(st.integers(0, 6), max_size=2),
+    token_ids=st.sampled_from([None, [1, 2, 4, 5]]),
+)
+def test_every_text_of_a_batch_is_that_of_the_sequence_alone(
+    prompts, n, k, likeness, ends, token_ids
+):
+    target, draft = batches(prompts, likeness, token_ids)
+    writing = Writing(prompts, n, ends)
+    rounds = speculative(target, draft, writing, k) if k else autoregressive(target, writing)
+    emitted = [[] for _ in prompts]
+    for each in rounds:
+        for text, tokens in zip(emitted, each.tokens, strict=True):
+            text += tokens
+        # The newest token of a text is never cached, nor are rejected ones.
+        for cached in (target, draft):
+            for length, text in zip(cached.lengths, writing.texts, strict=True):
+                assert length < len(text)
+    assert emitted == [by_itself(prompt, n, ends) for prompt in prompts]
+    ended = zip(writing.texts, prompts, emitted, strict=True)
+    assert all(text == [*prompt, *new] for text, prompt, new in ended)
+
+
+def test_passes_have_one_size_for_as_many_texts_and_drafts_are_counted():
+    prompts = [[1, 2], [3, 4], [5, 6]]
+    target, draft = batches(prompts)
+    rounds = [*speculative(target, draft, Writing(prompts, 30, frozenset()), 4)]
+    assert {*target.passes} <= {15, 10, 5}
+    assert {*draft.passes} <= {6, 4, 2}
+    for each in rounds:
+        emitted = sum(map(len, each.tokens))
+        assert each.accepted == emitted - sum(bool(tokens) for tokens in each.tokens)
+        assert each.accepted <= each.tested <= 12
+
+
+# --- several paged sequences in one forward pass --------------------------------------------------
+
+
+def read(lm, prompts):
+    sequences = [lm.sequence() for _ in prompts]
+    for sequence, prompt in zip(sequences, prompts, strict=True):
+        sequence.forward(prompt, logits_to_keep=0)
+    return sequences
+
+
+def test_a_batch_gives_each_sequence_the_bits_that_it_has_alone():
+    """In passes of every mix of new tokens, over the ends of blocks, and after rollbacks."""
+    rng = np.random.default_rng(0)
+    lm = model("paged")
+    prompts = [rng.integers(0, 999, count).tolist() for count in (5, 30, 31, 64, 90)]
+    alone, batch = read(lm, prompts), lm.batch(read(lm, prompts))
+    for counts in ((1,) * 5, (5,) * 5, (3, 0, 1, 9, 2), (1, 0, 0, 0, 0), (0, 7, 0, 7, 0)):
+        tokens = [rng.integers(0, 999, count).tolist() for count in counts]
+        got = batch.forward(tokens, pad_to=int(rng.integers(0, 40)))
+        for sequence, new, logits in zip(alone, tokens, got, strict=True):
+            assert (logits == sequence.forward(new, len(new)).logits).all()
+        kept = [len(sequence) - int(rng.integers(0, 4)) for sequence in alone]
+        batch.rollback(kept)
+        for sequence, length in zip(alone, kept, strict=True):
+            sequence.rollback(length)
+        assert batch.lengths == kept == [*map(len, alone)]
+
+
+def test_a_batch_goes_on_when_its_pool_has_grown():
+    lm = OVModel(tiny_folder() / "draft")  # with a pool of its own
+    prompts = [[*range(count, count + 40)] for count in range(4)]
+    alone, batch = read(lm, prompts), lm.batch(read(lm, prompts))
+    for token in range(80):
+        (*_, logits) = batch.forward([[token]] * 4)
+        expected = alone[-1].forward([token], logits_to_keep=1).logits
+        assert (logits == expected).all()
+
+
+def test_sequences_that_cannot_share_a_pass_are_refused():
+    stateful = model("stateful")
+    with pytest.raises(ValueError, match="paged"):
+        stateful.batch([stateful.sequence()])
+    quantised = OVModel(tiny_folder() / "draft", kv_precision="u8")
+    with pytest.raises(ValueError, match="quantised"):
+        quantised.batch([quantised.sequence()])
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method.acceptance is None])
+def test_greedy_texts_of_a_batch_equal_those_of_single_sequences(method):
+    """With real models: the promise of the project, for a batch."""
+    dolly = tiny()
+    alone = [decoded(dolly, size + 1, AUTOREGRESSIVE, 24).texts[size] for size in range(4)]
+    assert len({*alone}) == 4
+    (row,) = rows_of([decoded(dolly, 4, method, 24)], alone)
+    assert row["identical"] == 1
+
+
+# --- the experiment -------------------------------------------------------------------------------
+
+OWN, IMPOSED = Method(4), Method(4, 0.8)
+
+
+def batch_of(size, method, seconds, tokens=1, texts=((1, 2),), tested=0, accepted=0):
+    """A batch whose rounds take so long and emit so many tokens of each sequence."""
+    each = BatchRound(((0,) * tokens,) * size, seconds, tested, accepted)
+    return Measured(size, method, (each, each), texts * size)
+
+
+def rows(times):
+    """By size: seconds of a round of each method."""
+    made = [
+        batch_of(size, method, seconds, 1 if method == AUTOREGRESSIVE else 2)
+        for size, of_size in times.items()
+        for method, seconds in zip(METHODS, of_size, strict=True)
+    ]
+    return [*rows_of(made, [(1, 2)] * 8)]
+
+
+def test_a_row_has_the_rate_of_all_sequences_and_the_speedup_at_their_number():
+    made = [
+        batch_of(4, AUTOREGRESSIVE, 0.02),
+        batch_of(4, OWN, 0.03, tokens=3, tested=10, accepted=8),
+        batch_of(4, IMPOSED, 0.03, tokens=3, texts=((1, 3),)),
+    ]
+    slow, own, imposed = rows_of(made, [(1, 2)] * 3 + [(1, 9)])
+    assert slow["rate"] == pytest.approx(4 / 0.02)
+    assert own["rate"] == pytest.approx(12 / 0.03)
+    assert own["ms"] == pytest.approx(30 / 12)
+    assert own["speedup"] == pytest.approx(2)
+    assert own["block"] == 3
+    assert own["acceptance"] == pytest.approx(0.8)
+    assert own["identical"] == pytest.approx(3 / 4)  # the fourth alone is another text
+    assert imposed["identical"] is None
+    assert ["imposed" in row["method"] for row in (own, imposed)] == [False, True]
+
+
+def test_speculation_stops_paying_at_the_least_size_at_which_it_is_slower():
+    times = {
+        1: (10, 21, 15, 10, 12),
+        2: (12, 30, 25, 15, 25),
+        8: (20, 80, 60, 35, 60),
+    }
+    table = rows(times)
+    stops = [break_even(table, method.name) for method in METHODS[1:]]
+    assert stops == [1, 2, None, 2]
+    said = EXPERIMENT.conclude(table)
+    assert "8 sequences at once make 4.0 times as many tokens per second as one" in said
+    assert f"{METHODS[1].name}: never pays (0.95× to 0.50×)" in said
+    assert f"{METHODS[2].name}: stops paying at 2 (1.33× to 0.67×)" in said
+    assert f"{METHODS[3].name}: pays up to 8 (2.00× to 1.14×)" in said
+
+
+def test_every_size_is_measured_with_every_method():
+    results = [*measured(tiny(), (1, 3), METHODS, max_new_tokens=16, repeats=1)]
+    last = results[-1]
+    assert last.complete
+    assert len(last.rows) == 2 * len(METHODS)
+    for row in last.rows:
+        assert row["rate"] > 0
+        assert row["identical"] in (1, None)
+    imposed = [row for row in last.rows if "imposed" in row["method"]]
+    for row in imposed:
+        assert row["acceptance"] == pytest.approx(0.8, abs=0.2)
+    EXPERIMENT.conclude(last.rows)
