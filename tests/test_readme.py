@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 WRITTEN = (
     *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"),
-    *(ROOT / "benchmarks" / "README.md"),
+    *(ROOT / "benchmarks" / "README.md", ROOT / "serving" / "README.md"),
 )
 MARKDOWN = (
     *WRITTEN,
