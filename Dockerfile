@@ -1,21 +1,32 @@
-# The page with the embedded pair, without torch:
+# The page with the embedded pair, without torch, from the same folder as a Hugging Face Space:
 #   docker build -t dolly-twice . && docker run --rm -p 7860:7860 dolly-twice
-FROM python:3.12-slim
+FROM python:3.12-slim AS base
 
-# OpenVINO and Gradio write to the home directory.
+# Changes with the requirements only.
+FROM base AS packages
+COPY requirements-runtime.txt /requirements.txt
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir -r /requirements.txt
+
+# The files that the page reads, and no others.
+FROM base AS files
+COPY . /repository
+WORKDIR /repository
+RUN python -m serving.space /app
+
+FROM base
+# OpenVINO and Gradio write to the home directory; the program and its packages stay root's.
 RUN useradd --create-home --uid 1000 dolly
-WORKDIR /home/dolly/app
+COPY --from=packages /venv /venv
+COPY --from=files /app /app
+USER 1000
+WORKDIR /app
 
-COPY requirements-runtime.txt .
-RUN pip install --no-cache-dir -r requirements-runtime.txt
-
-COPY --chown=dolly . .
-USER dolly
-
-ENV PYTHONUNBUFFERED=1 DOLLY_HOST=0.0.0.0 DOLLY_PORT=7860
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    DOLLY_HOST=0.0.0.0 DOLLY_PORT=7860
 EXPOSE 7860
-HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:7860/', timeout=4)"]
+# Ready when the models are loaded; a pair that is converted first needs a longer start period.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+    CMD ["python", "-c", "import os; from urllib.request import urlopen; urlopen(f'http://127.0.0.1:{os.environ[\"DOLLY_PORT\"]}/ready', timeout=4)"]
 
 # The exec form, without a shell: SIGTERM must reach Python.
 CMD ["python", "app.py"]

@@ -1,4 +1,4 @@
-"""Plots of the results of benchmarks and of experiments, for the README.
+"""Plots of the results of benchmarks, of experiments and of `serving.simulate`.
 
 pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benchmarks.plot
 """
@@ -6,6 +6,7 @@ pip install -r requirements.txt -r benchmarks/requirements.txt && python -m benc
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from experiments.saved import path_of, saved
 from pipeline.models.pairs import DEFAULT_PAIR
 from ui.plots.rows import draw
 
-_STYLES = Path(__file__).parents[1] / "assets" / "page" / "page.css"
+_ROOT = Path(__file__).parents[1]
+_STYLES = _ROOT / "assets" / "page" / "page.css"
+_SIMULATION = _ROOT / "serving" / "results" / "simulation.json"
+_LONGEST_WAIT = 20  # seconds, the top of the plot
 _OURS, _OTHERS = "#0068b5", "#9aa5b1"
 
 
@@ -50,6 +54,39 @@ def peers(results: dict[str, Any]) -> go.Figure:
     return figure.update_layout(xaxis_title="milliseconds per token, the embedded pair")
 
 
+def waiting(results: dict[str, Any]) -> go.Figure:
+    """Seconds that 95 % of visitors wait at most, by visitors a minute and replicas of two cores:
+    simulated (points) and by the formula (lines).
+    """
+    figure = go.Figure()
+    rows = [row for row in results["rows"] if row["cores"] == 2]
+    for replicas in sorted({row["replicas"] for row in rows}):
+        series = [row for row in rows if row["replicas"] == replicas]
+        rates = [row["visitors_per_minute"] for row in series]
+        for source, mode in (("formula", "lines"), ("simulated", "markers")):
+            figure.add_scatter(
+                x=rates,
+                y=[row[source]["p95"] for row in series],
+                mode=mode,
+                marker_color=_OURS,
+                line_color=_OTHERS,
+                name=source,
+                showlegend=replicas == 1,
+            )
+        figure.add_annotation(
+            x=math.log10(rates[-1]),
+            y=min(series[-1]["simulated"]["p95"], _LONGEST_WAIT),
+            text=f"{replicas:g}",
+            showarrow=False,
+            yshift=14,
+        )
+    figure.update_xaxes(
+        title="visitors a minute, by the number of replicas", type="log", dtick="D2"
+    )
+    figure.update_yaxes(title="95 % wait at most, seconds", range=[0, 1.1 * _LONGEST_WAIT])
+    return figure.update_layout(legend={"x": 0.01, "y": 0.99})
+
+
 def experiment(view: Experiment, rows: Rows) -> go.Figure:
     """The plot of an experiment, as on the page in its light theme."""
     figure = draw(view, rows, "")
@@ -70,6 +107,8 @@ def experiment(view: Experiment, rows: Rows) -> go.Figure:
 def main() -> None:
     path = RESULTS / "peers.json"
     _write(peers(json.loads(path.read_text(encoding="utf-8"))), path)
+    if _SIMULATION.is_file():
+        _write(waiting(json.loads(_SIMULATION.read_text(encoding="utf-8"))), _SIMULATION)
     for each in EXPERIMENTS.values():
         if last := saved(each):
             _write(experiment(each, last.rows), path_of(each))

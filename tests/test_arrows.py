@@ -35,10 +35,17 @@ def imported(module):
         ("pipeline.__main__", ("openvino",)),
         ("app", ()),
         ("ui.*", ("gradio",)),
+        ("serving.*", ()),
     ],
 )
 def test_importing_loads_nothing_heavy(module, allowed):
     assert imported(module) & set(HEAVY) <= set(allowed)
+
+
+def test_serving_imports_the_pipeline_and_no_other_room():
+    ours = {name.partition(".")[0] for name in imported("serving.*")}
+    assert ours & {"app", "benchmarks", "experiments", "training", "ui"} == set()
+    assert "pipeline" in ours
 
 
 @pytest.mark.parametrize(

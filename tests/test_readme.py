@@ -12,7 +12,10 @@ import pipeline.__main__
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-WRITTEN = (README, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md")
+WRITTEN = (
+    *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"),
+    *(ROOT / "benchmarks" / "README.md", ROOT / "serving" / "README.md"),
+)
 MARKDOWN = (
     *WRITTEN,
     ROOT / "training" / "README.md",

@@ -15,6 +15,7 @@ from pipeline.decoding.verification import VERIFIERS
 from pipeline.request import Request
 from pipeline.run import Run, Update
 from pipeline.runtime.kv_cache.registry import POLICIES
+from ui import health
 from ui.errors import logged_line
 from ui.run.activity import PERIOD
 from ui.run.loader import Loader
@@ -66,9 +67,7 @@ def add(loader: Loader, turn: Turn) -> None:
 
     def status() -> dict[str, Any]:
         """Returns whether the models are loaded, and their pair."""
-        ready = loader.done and not loader.failure
-        about = loader.dolly().about if ready else {"name": loader.pair.name}
-        return {"ready": ready, "pair": about, "note": loader.pair.note}
+        return health.status(loader)
 
     for function in (race, trace):
         gr.api(

@@ -17,7 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.errors import UserError
 
-_CALLS = ("/gradio_api/call/", "/gradio_api/run/", "/gradio_api/api/", "/gradio_api/queue/join")
+_CALLS = (
+    *("/gradio_api/call/", "/gradio_api/run/", "/gradio_api/api/", "/gradio_api/queue/join"),
+    *("/gradio_api/cancel", "/gradio_api/component_server", "/gradio_api/stream/"),
+)
+# Converts videos, in no queue; edits the program, where Gradio's editor is on.
+_UNUSED = ("/gradio_api/process_recording", "/gradio_api/vibe", "/gradio_api/undo-vibe")
+_LARGEST = 4 * 2**20  # bytes of a call; both texts of a request at their limit take 1.2 MB
 _REMEDY = "send what the API describes, at /gradio_api/info"
 
 
@@ -45,28 +51,50 @@ class CheckedBlocks(gr.Blocks):  # type: ignore[misc]  # Gradio has no types
 
 
 class Refusing:
-    """ASGI middleware: a call that names no endpoint, or lacks its parameters, gets status 400."""
+    """ASGI middleware: a call that names no endpoint, or lacks its parameters, gets status 400; one
+    that is too large, 413; and what the page never asks of Gradio, 404.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope.get("path", "").startswith(_CALLS):
+        path = scope.get("path", "")
+        if path.startswith(_UNUSED):
+            error = UserError("address", path, "the page has no use for it; see /gradio_api/info")
+            await JSONResponse({"detail": _refusal(error)}, 404)(scope, receive, send)
+            return
+        if not path.startswith(_CALLS):
             await self._app(scope, receive, send)
             return
-        begun = False
+        begun, size = False, 0
+        too_large: UserError | None = None
+
+        async def counting() -> Message:
+            nonlocal size, too_large
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > _LARGEST:
+                too_large = UserError("body", "too large", f"send at most {_LARGEST // 2**20} MB")
+                raise too_large
+            return message
 
         async def noting(message: Message) -> None:
             nonlocal begun
+            if too_large:
+                return  # the framework's own words for a body that it could not read
             begun = True
             await send(message)
 
+        refused: Exception | None = None
         try:
-            await self._app(scope, receive, noting)
-        except (FnIndexInferError, LookupError, TypeError, ValueError) as error:
+            await self._app(scope, counting, noting)
+        except (FnIndexInferError, LookupError, TypeError, ValueError, UserError) as error:
             if begun:
                 raise
-            response = JSONResponse({"detail": _refusal(error)}, 400)
+            refused = error
+        if refused := too_large or refused:
+            response = JSONResponse({"detail": _refusal(refused)}, 413 if too_large else 400)
             await response(scope, receive, send)
 
 

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from experiments.experiment import Setup
 from pipeline.errors import UserError
 from pipeline.request import Request
-from ui import api, link, tour
+from ui import api, health, link, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls, drafters_of
@@ -111,7 +111,7 @@ class Page:
                 run_history=False,
                 footer_links=["api"],
                 app_kwargs={
-                    "routes": self._chat.routes,
+                    "routes": [health.route(self._loader, self._turn), *self._chat.routes],
                     "middleware": [Middleware(Refusing)],
                 },
                 prevent_thread_lock=True,

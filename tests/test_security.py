@@ -1,0 +1,231 @@
+"""What a visitor may not do (`SECURITY.md`), where no other test holds the line."""
+
+import ast
+import json
+import re
+import socket
+import threading
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from gradio_client import Client
+
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import PAIRS
+from tests.fake_dolly import PAIR, Everything, FakeDolly, loader_of
+from tests.served import PLAIN, served, served_page
+from tests.waiting import PATIENCE, wait_until
+from ui.page import Page
+from ui.run.loader import Loader
+
+ROOT = Path(__file__).resolve().parents[1]
+WEIGHTS = ROOT / "assets" / "models" / "dolly-smol" / "target" / "openvino_model.bin"
+OPEN = (  # addresses that need no secret
+    *("", "config", "ready", "v1/models", "gradio_api/info", "gradio_api/queue/status"),
+    *("gradio_api/startup-events", "monitoring", "monitoring/summary"),
+)
+NAMED = r"`tests/(\w+\.py)::(\w+)`"
+
+
+def event(url, kind, label):
+    """The number of the event on a component, found as a script would find it."""
+    config = httpx.get(f"{url}config").json()
+    (component,) = [
+        each["id"]
+        for each in config["components"]
+        if label in (each["props"].get("value"), each["props"].get("label"))
+    ]
+    (number,) = [
+        each["id"] for each in config["dependencies"] if [component, kind] in each["targets"]
+    ]
+    return number
+
+
+def answer(url, number, data):
+    """The last message to who joins the queue for the event."""
+    asked = {"fn_index": number, "session_hash": "mine", "data": data}
+    assert httpx.post(f"{url}gradio_api/queue/join", json=asked).status_code == 200
+    waiting = {"params": {"session_hash": "mine"}, "timeout": PATIENCE}
+    with httpx.stream("GET", f"{url}gradio_api/queue/data", **waiting) as events:
+        for line in filter(None, events.iter_lines()):
+            message = json.loads(line.removeprefix("data: "))
+            if message["msg"] == "process_completed":
+                return message
+    raise AssertionError("no answer")
+
+
+def test_every_test_that_the_threat_model_names_exists():
+    named = re.findall(NAMED, (ROOT / "SECURITY.md").read_text())
+    assert len(named) > 15
+    for file, name in named:
+        tree = ast.parse((ROOT / "tests" / file).read_text())
+        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert name in names, f"{file}::{name}"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        str(ROOT / "app.py"),
+        str(WEIGHTS),
+        "app.py",
+        "../../../../../../../../etc/passwd",
+        "..%2f..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "file:///etc/passwd",
+        str(ROOT / "assets" / ".." / "app.py"),
+    ],
+)
+def test_no_file_of_the_server_can_be_read(url, path):
+    reply = httpx.get(f"{url}gradio_api/file={path}")
+    assert reply.status_code in (403, 404)
+    assert b"root:" not in reply.content
+    assert b"import" not in reply.content
+
+
+def test_an_upload_larger_than_the_limit_is_refused(url):
+    file = {"files": ("trace.json", b" " * (33 * 2**20))}
+    assert httpx.post(f"{url}gradio_api/upload", files=file, timeout=PATIENCE).status_code == 413
+
+
+# --- other addresses ------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening():
+    """A port, and how often somebody connected to it."""
+    connected = []
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def accept():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connected.append(connection)
+                connection.close()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1], connected
+
+
+def test_the_server_fetches_no_address_for_a_visitor(url):
+    with listening() as (port, connected):
+        there = f"http://127.0.0.1:{port}/trace.json"
+        for path in (f"proxy={there}", f"file={there}"):
+            assert httpx.get(f"{url}gradio_api/{path}").status_code in range(400, 500)
+        file = {"path": there, "url": there, "meta": {"_type": "gradio.FileData"}}
+        asked = {"fn_index": event(url, "upload", "Open a trace"), "data": [None, file]}
+        reply = httpx.post(f"{url}gradio_api/run/predict", json=asked | {"session_hash": "mine"})
+        assert reply.json()["error"]
+        assert connected == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "process_recording"),
+        ("POST", "vibe-code"),
+        ("POST", "vibe-edit/"),
+        ("GET", "vibe-code"),
+        ("POST", "undo-vibe-edit"),
+    ],
+)
+def test_what_the_page_never_asks_of_gradio_is_not_there(url, method, path):
+    body = {"code": "print('mine')", "prompt": "any", "hash": "any"}
+    reply = httpx.request(method, f"{url}gradio_api/{path}", json=body)
+    assert reply.status_code == 404
+    line = f"address: “/gradio_api/{path}” — the page has no use for it; see /gradio_api/info."
+    assert reply.json() == {"detail": line}
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+OTHER = "dolly-v2-3b"
+
+
+def loaded_after(names, fixed=False):
+    """The pairs that were loaded, after a visitor asked for those of these names."""
+    loaded = []
+
+    def load(choice):
+        loaded.append(choice.pair.name)
+        return FakeDolly(PLAIN)
+
+    loader = Loader(Choice(PAIR, Everything()), load, fixed)
+    with served_page(Page(loader)) as url:
+        wait_until(lambda: loader.done)
+        for name in names:
+            answer(url, event(url, "click", "Load"), [None, name, "model"])
+    return loaded
+
+
+def test_a_visitor_cannot_name_a_model_of_the_hub_or_a_folder():
+    """Only a pair of the menu; it runs no code of its own."""
+    names = ("nobody/weights", PAIRS[OTHER].target.id, "/etc", "../models", "", 5, None, [OTHER])
+    assert OTHER not in loaded_after(names)
+    assert loaded_after([OTHER]) == [PAIR.name, OTHER]
+    models = [model for pair in PAIRS.values() for model in (pair.target, pair.draft)]
+    assert not any(model.remote_code for model in models)
+
+
+def test_where_the_pair_is_fixed_no_visitor_loads_another():
+    assert loaded_after([OTHER, PAIR.name], fixed=True) == [PAIR.name]
+
+
+# --- memory and time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    "path", ["call/trace", "queue/join", "run/predict", "cancel", "component_server"]
+)
+def test_a_call_larger_than_any_request_is_refused_in_one_line(url, caplog, path, chunked):
+    body = b'{"data": ["' + b"x" * (5 * 2**20) + b'"]}'
+    content = iter([body]) if chunked else body
+    reply = httpx.post(
+        f"{url}gradio_api/{path}",
+        content=content,
+        headers={"Content-Type": "application/json"},
+        timeout=PATIENCE,
+    )
+    line = "body: “too large” — send at most 4 MB."
+    assert (reply.status_code, reply.json()) == (413, {"detail": line})
+    assert [record.getMessage() for record in caplog.records if record.name == "ui.inputs"] == [
+        line
+    ]
+
+
+def test_no_more_runs_of_the_api_wait_than_the_queue_holds():
+    dolly = FakeDolly(PLAIN, pause=0.05)
+    page = Page(loader_of(dolly), queue_size=1)
+    with served_page(page) as url, closing(Client(url, verbose=False)) as client:
+        running = client.submit("Say something", max_new_tokens=2000, api_name="/trace")
+        wait_until(lambda: dolly.started)
+        waiting = client.submit("Say something", max_new_tokens=4, api_name="/trace")
+        wait_until(lambda: len(page.blocks._queue) == 1)
+        reply = httpx.post(f"{url}gradio_api/call/trace", json={"data": ["One more"]})
+        assert reply.status_code == 503
+        assert len(dolly.started) == 1
+        dolly.pause = 0.0
+        dolly.started[0].cancel()
+        assert all(job.result()["lanes"] for job in (running, waiting))
+
+
+# --- other visitors -------------------------------------------------------------------------------
+
+
+def test_no_open_address_has_a_visitors_texts():
+    dolly = FakeDolly(PLAIN)
+    with served(dolly) as url, closing(Client(url, verbose=False)) as client:
+        secret = "A secret of the first visitor"
+        client.predict(secret, max_new_tokens=4, api_name="/trace")
+        for path in OPEN:
+            assert secret not in httpx.get(f"{url}{path}").text

@@ -1,0 +1,178 @@
+"""The folder of a Space: it has what serves the page, and serves it alone."""
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from gradio_client import Client
+
+import serving.space
+from pipeline.models.pairs import DEFAULT_PAIR
+from serving.space import LARGEST, ROOT, main
+
+TOP = (
+    *(".gitattributes", "LICENSE", "NOTICE", "README.md", "app.py", "assets", "benchmarks"),
+    *("experiments", "pipeline", "requirements.txt", "ui"),
+)
+ADDRESS = r"http://[\d.:]+"
+REQUIREMENT = r"^([\w.-]+)==([\w.]+)"
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spaces") / "new" / "space"
+    assert main([str(folder)]) == 0
+    return folder
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def tracked(*folders):
+    """The repository's files there."""
+    command = ["git", "ls-files", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {*listed.stdout.split()}
+
+
+def test_it_holds_what_the_page_needs_and_nothing_else(space):
+    assert sorted(path.name for path in space.iterdir()) == sorted(TOP)
+    folders = ("pipeline", "experiments", "ui", "assets")
+    pictures = (".png", ".svg", ".webp")
+    needed = {name for name in tracked(*folders) if not name.endswith(pictures)}
+    results = {f"benchmarks/results/{name}.json" for name in ("paper", "rounds")}
+    alone = {*TOP} - {*folders, "benchmarks"}
+    assert files_of(space) == needed | results | alone
+
+
+def test_every_file_is_the_repositorys_and_requirements_are_the_runtimes(space):
+    for name in files_of(space) - {"README.md", ".gitattributes", "requirements.txt"}:
+        assert (space / name).read_bytes() == (ROOT / name).read_bytes(), name
+    required = (space / "requirements.txt").read_text()
+    assert required == (ROOT / "requirements-runtime.txt").read_text()
+    assert {"torch", "pytest"}.isdisjoint(dict(re.findall(REQUIREMENT, required, re.MULTILINE)))
+
+
+def test_its_readme_is_a_space_with_the_gradio_that_is_required(space):
+    text = (space / "README.md").read_text()
+    _, front, body = text.split("---\n", 2)
+    fields = dict(re.findall(r"^(\w+): (.+)$", front, re.MULTILINE))
+    versions = dict(re.findall(REQUIREMENT, (space / "requirements.txt").read_text(), re.MULTILINE))
+    assert (fields["sdk"], fields["sdk_version"]) == ("gradio", versions["gradio"])
+    assert (space / fields["app_file"]).is_file()
+    assert body.strip().startswith("# Dolly, twice\n")
+    assert "CC BY-SA 4.0" in body
+    for target in re.findall(r"\]\(([^)\s]+)\)", body):
+        assert "://" in target or (space / target).exists(), target
+
+
+def test_lfs_holds_what_is_large_or_binary(space):
+    lines = (space / ".gitattributes").read_text().splitlines()
+    assert {line.split(" ", 1)[1] for line in lines} == {"filter=lfs diff=lfs merge=lfs -text"}
+    held = {line.split(" ", 1)[0] for line in lines}
+    sizes = {name: (space / name).stat().st_size for name in files_of(space)}
+    assert {name for name, size in sizes.items() if size > LARGEST} <= held
+    assert len([name for name in held if name.endswith("openvino_model.bin")]) == 3
+    for name in sizes.keys() - held:
+        (space / name).read_text(encoding="utf-8")
+
+
+def test_git_reads_the_attributes(space, tmp_path):
+    """As the hub does: `git check-attr` reports the filter of each weight file."""
+    weights = "assets/models/dolly-smol/target/openvino_model.bin"
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitattributes").write_bytes((space / ".gitattributes").read_bytes())
+    command = ["git", "-C", tmp_path, "check-attr", "filter", weights, "app.py"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [f"{weights}: filter: lfs", "app.py: filter: unspecified"]
+
+
+@pytest.mark.parametrize("name", ["app.py", "notes.txt"])
+def test_a_folder_with_files_of_its_own_is_refused_in_one_line(tmp_path, capsys, name):
+    (tmp_path / name).write_text("mine")
+    (tmp_path / "other").mkdir()
+    assert main([str(tmp_path)]) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("folder: “")
+    assert f"is not empty ({name} and 1 more); empty it, or name another folder." in written.err
+    assert len(written.err.splitlines()) == 1
+    assert files_of(tmp_path) == {name}
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_clone_of_a_new_space_keeps_its_git(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving.space, "_FOLDERS", ("ui",))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    assert main([str(tmp_path)]) == 0
+    assert (tmp_path / ".git" / "HEAD").read_text() == "ref: refs/heads/main"
+    assert (tmp_path / "app.py").is_file()
+
+
+def test_a_place_that_cannot_be_a_folder_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "file")]) == 2
+    assert main([str(tmp_path / "file" / "space")]) == 2
+    assert [line[:9] for line in capsys.readouterr().err.splitlines()] == ["folder: “"] * 2
+
+
+# --- served from there ----------------------------------------------------------------------------
+
+
+def environment():
+    """Without a path to the repository. A script's folder comes first on Python's path."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
+
+
+def test_all_that_is_imported_of_the_project_is_in_the_folder(space):
+    code = """
+import sys
+import app, pipeline.dolly, ui.page
+ours = {"app", "pipeline", "experiments", "ui", "serving", "benchmarks", "training", "tests"}
+for name, module in sorted(sys.modules.items()):
+    if name.partition(".")[0] in ours and getattr(module, "__file__", None):
+        print(module.__file__)
+print(*{"torch", "transformers", "optimum", "nncf"} & sys.modules.keys())
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=space, env=environment(), capture_output=True, text=True, check=True
+    )
+    *files, heavy = done.stdout.split("\n")[:-1]
+    assert len(files) > 80
+    assert [file for file in files if not file.startswith(str(space))] == []
+    assert heavy == ""
+
+
+def test_the_page_serves_a_race_from_the_folder(space):
+    told = subprocess.run(
+        [sys.executable, "app.py", "--help"],
+        cwd=space,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--fixed-pair" in told.stdout
+    command = [sys.executable, "-u", "app.py", "--fixed-pair"]
+    with subprocess.Popen(
+        command, cwd=space, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            url = next(url for line in process.stdout for url in re.findall(ADDRESS, line))
+            with closing(Client(url, verbose=False)) as client:
+                trace = client.predict("Why?", max_new_tokens=8, api_name="/trace")
+        finally:
+            process.terminate()
+            process.communicate()
+    assert trace["pair"]["name"] == DEFAULT_PAIR
+    lanes = trace["lanes"]
+    assert lanes["autoregressive"]["text"] == lanes["speculative"]["text"] != ""
+    assert process.returncode == 0
+    assert not list(space.rglob("__pycache__"))
