@@ -501,8 +501,8 @@ def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, guesses):
             next_frame(page)
         page.evaluate(SHIFTS % "false")
         run(page)
-        page.get_by_test_id("verdict").get_by_text("so far").wait_for()
-        page.get_by_test_id("verdict").get_by_text("just now").wait_for()
+        page.get_by_test_id("verdict").get_by_text("so far").first.wait_for()
+        page.get_by_test_id("verdict").get_by_text("just now").first.wait_for()
         wait_for_end(page, skip=False)
         if guesses:
             page.locator("#verdict .guessed", has_text="you guessed").wait_for()
