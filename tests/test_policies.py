@@ -43,7 +43,7 @@ def window(monkeypatch):
         name="window",
         summary="the first tokens and the last",
         about="of the first tokens and of the last.",
-        caches=lambda compiled, lock, lossless: WindowKVCache,
+        caches=lambda setup: WindowKVCache,
         exact=False,
     )
     monkeypatch.setitem(POLICIES, policy.name, policy)

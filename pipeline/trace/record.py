@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, FinishReason, Origin, Round
+from pipeline.runtime.kv_cache.memory import PoolUse
 
 SCHEMA = "trace@1"
 COMPARABLE = 8  # tokens of a lane that has fewer say nothing about its speed
@@ -33,9 +34,17 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord(Round):
-    """A round; `time_s` is its lane's clock at its end."""
+    """A round.
+
+    Attributes:
+        time_s: its lane's clock at its end.
+        target_pool, draft_pool: the blocks of each model's caches after it, those of the other lane
+            included; None where a cache has no blocks, and in older records.
+    """
 
     time_s: float
+    target_pool: PoolUse | None = None
+    draft_pool: PoolUse | None = None
 
     @property
     def copied(self) -> bool:

@@ -7,16 +7,17 @@ rollback only shortens the sequence and frees blocks: O(1), without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from threading import RLock
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.block_pool import BlockPool
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
     CachePolicy,
+    CacheSetup,
     Inputs,
     UnsupportedPolicyError,
 )
@@ -78,8 +79,7 @@ class PagedKVCache:
         self._bound: dict[str, ov.Tensor] = {}
         self._inputs: Inputs = {}
         self._layout: tuple[int, int] | None = None  # padding and tokens that `_inputs` are for
-        free = weakref.finalize(self, pool.free, self._table)
-        free.atexit = False  # else the process would wait for a running forward pass at its end
+        weakref.finalize(self, pool.abandon, self._table)
 
     @property
     def nbytes(self) -> int:
@@ -99,9 +99,8 @@ class PagedKVCache:
 
     def extend(self, count: int) -> Sequence[int]:
         """Allocates slots for so many more tokens; returns the blocks of the whole sequence."""
-        past = self._length
+        self._reserve(self._length + count)
         self._length += count
-        self._reserve(past)
         return self._table
 
     def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
@@ -155,25 +154,35 @@ class PagedKVCache:
             "max_context_len": np.zeros((), np.int32),
         }
 
-    def _reserve(self, past: int) -> None:
-        """Makes the blocks after `past` writable, allocates missing ones, and binds the tensors."""
-        for place in range(past // BLOCK_SIZE, len(self._table)):
-            if (block := self.pool.writable(self._table[place])) != self._table[place]:
-                self._table[place], self._layout = block, None
-        while len(self._table) * BLOCK_SIZE < self._length:
-            self._table.append(self.pool.allocate())
-            self._layout = None
+    def _reserve(self, length: int) -> None:
+        """Makes the blocks of tokens up to `length` writable, allocates missing ones, and binds the
+        tensors. The sequence stays as it is if there is no memory for a block.
+        """
+        try:
+            for place in range(self._length // BLOCK_SIZE, len(self._table)):
+                if (block := self.pool.writable(self._table[place])) != self._table[place]:
+                    self._table[place], self._layout = block, None
+            while len(self._table) * BLOCK_SIZE < length:
+                self._table.append(self.pool.allocate())
+                self._layout = None
+        except UserError:
+            self.rollback(self._length)
+            raise
         if self._bound is not self.pool.tensors:
             self._bound = self.pool.tensors
             for name, tensor in self._bound.items():
                 self._request.set_tensor(name, tensor)
 
 
-def _caches(
-    compiled: ov.CompiledModel, lock: RLock, lossless: bool
-) -> Callable[[ov.InferRequest], PagedKVCache]:
-    pool = BlockPool(compiled, lock)
-    return lambda request: PagedKVCache(request, pool, lossless)
+class PagedCaches:
+    """Makes the caches of a model's sequences, whose blocks are in one pool."""
+
+    def __init__(self, setup: CacheSetup) -> None:
+        self.pool = BlockPool(setup)
+        self._lossless = setup.lossless
+
+    def __call__(self, request: ov.InferRequest) -> PagedKVCache:
+        return PagedKVCache(request, self.pool, self._lossless)
 
 
 PAGED = CachePolicy(
@@ -181,7 +190,7 @@ PAGED = CachePolicy(
     summary="rollback at no cost",
     about=f"in blocks of {BLOCK_SIZE} tokens, which a block table maps to memory. A rollback only "
     "shortens the sequence: nothing is copied, and empty blocks are freed.",
-    caches=_caches,
+    caches=PagedCaches,
     prepare=_prepare,
     token_axis=0,
     precision="f16",
@@ -189,4 +198,5 @@ PAGED = CachePolicy(
     prefill_chunk=_PREFILL_CHUNK,
     prefill_multiple=_PREFILL_MULTIPLE,
     block_size=BLOCK_SIZE,
+    limitable=True,
 )

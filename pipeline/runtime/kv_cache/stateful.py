@@ -92,5 +92,5 @@ STATEFUL = CachePolicy(
     summary="trims what is rolled back",
     about="in the model’s own states, without blocks. A rollback reads every state, cuts it and "
     "sets it again.",
-    caches=lambda compiled, lock, lossless: StatefulKVCache,
+    caches=lambda setup: StatefulKVCache,
 )
