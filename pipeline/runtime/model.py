@@ -78,7 +78,8 @@ class OVModel:
 
     Raises:
         UserError: a file is missing, truncated, or not a causal language model; or there is no
-            such device, policy or layer, or not enough memory.
+            such device, policy or layer, the caches cannot have this precision, or there is
+            not enough memory.
         UnsupportedPolicyError: the model, or the device, cannot have this policy.
     """
 
@@ -133,6 +134,9 @@ class OVModel:
             raise UserError("model", str(folder), remedy) from None
         self.inputs = frozenset(port.any_name for port in self._compiled.inputs)
         self.kv_precision: str = effective_precision(self._compiled).get_type_name()
+        if self.kv_precision not in policy.precisions:
+            remedy = f"choose {', '.join(policy.precisions)} for {policy.name} caches, or others"
+            raise UserError("KV precision", self.kv_precision, remedy)
         memory = kv_memory or KVMemory()
         setup = CacheSetup(self._compiled, self.lock, lossless, memory)
         self._new_cache = policy.caches(setup)

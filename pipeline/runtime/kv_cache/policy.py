@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,7 @@ class CachePolicy:
             UnsupportedPolicyError with the reason if it is not supported.
         token_axis: of hidden states.
         precision: of keys and values, unless a request names one.
+        precisions: that they can have.
         lossless_properties: of the plugin; they make logits independent of the number of tokens
             in a forward pass.
         prefill_chunk: tokens of a prompt read in one forward pass; None reads it whole.
@@ -121,6 +122,7 @@ class CachePolicy:
     prepare: Callable[[ov.Model, str, str], None] = _leave
     token_axis: int = 1
     precision: KVPrecision = "f32"
+    precisions: tuple[KVPrecision, ...] = get_args(KVPrecision)
     lossless_properties: Properties = field(
         default_factory=lambda: {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
     )
