@@ -5,6 +5,8 @@ from __future__ import annotations
 from experiments import (
     ablation,
     batch,
+    cache,
+    compression,
     identical,
     larger,
     lengths,
@@ -29,6 +31,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         identical.EXPERIMENT,
         precision.EXPERIMENT,
         ablation.EXPERIMENT,
+        cache.EXPERIMENT,
+        compression.EXPERIMENT,
         typical.EXPERIMENT,
         signatures.EXPERIMENT,
         widths.EXPERIMENT,

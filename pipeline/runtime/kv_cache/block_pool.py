@@ -139,6 +139,10 @@ class BlockPool:
             self.free([block])
             return copy
 
+    def contents(self, block: int) -> list[NDArray[Any]]:
+        """The memory of a block in each tensor. Packed types hold two values in a byte."""
+        return [_by_block(tensor)[block] for tensor in self.tensors.values()]
+
     def trim(self) -> None:
         """Returns memory beyond the last block in use, unless a forward pass is under way."""
         if self._lock.acquire(blocking=False):  # else another thread changes the pool just now

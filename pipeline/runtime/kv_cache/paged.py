@@ -7,10 +7,11 @@ rollback only shortens the sequence and frees blocks: O(1), without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.block_pool import BlockPool
@@ -132,6 +133,11 @@ class PagedKVCache:
         while len(self._table) * BLOCK_SIZE - length >= BLOCK_SIZE:
             self.pool.free([self._table.pop()])
             self._layout = None
+
+    def full_blocks(self) -> Iterator[NDArray[Any]]:
+        """The memory of its full blocks, those of keys and of values in every layer."""
+        for block in self._table[: self._length // BLOCK_SIZE]:
+            yield from self.pool.contents(block)
 
     def _lay_out(self, padding: int, count: int) -> Inputs:
         """The inputs that map tokens to sequences and to blocks. Padding comes first."""
