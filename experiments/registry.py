@@ -17,6 +17,7 @@ from experiments import (
     typical,
     useless,
     widths,
+    window,
 )
 from experiments.experiment import Experiment
 from pipeline.errors import UserError
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ablation.EXPERIMENT,
         cache.EXPERIMENT,
         compression.EXPERIMENT,
+        window.EXPERIMENT,
         typical.EXPERIMENT,
         signatures.EXPERIMENT,
         widths.EXPERIMENT,

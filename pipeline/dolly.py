@@ -22,7 +22,7 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.models.store import Store
 from pipeline.progress import in_bytes
-from pipeline.request import Request
+from pipeline.request import MAX_NEW_TOKENS, Request
 from pipeline.run import Run
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
@@ -186,6 +186,7 @@ class Dolly:
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
             "kv_memory": self._kv_memory.limit,
+            "exact": models.policy.exact,
             "note": models.note,
             "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
@@ -207,7 +208,8 @@ class Dolly:
         if mode not in get_args(Mode):
             raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
         prompt = self.tokenizer.ask(request.instruction, request.context)
-        available = self.context_length - len(prompt)
+        unbounded = self.models_for(request).policy.unbounded
+        available = MAX_NEW_TOKENS if unbounded else self.context_length - len(prompt)
         if available < 1:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
             raise UserError("prompt tokens", len(prompt), remedy)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import cache, compression
+from experiments import cache, compression, window
 from experiments.compression import packed
 from experiments.experiment import Setup
 from experiments.result import Result, number
@@ -82,3 +82,12 @@ def test_compression_compares_every_precision_with_f32():
     assert megabytes == sorted(megabytes, reverse=True)
     assert all(number(row["ratio"]) > 0.9 for row in result.rows)
     assert compression.EXPERIMENT.conclude(result.rows).startswith("Beside f32, u8 takes ")
+
+
+def test_the_window_is_compared_with_the_whole_cache():
+    *_, result = window.EXPERIMENT.measure(tiny_setup())
+    assert result.complete
+    assert [row["tokens"] for row in result.rows] == [512]  # the tiny pair has no room for more
+    (row,) = result.rows
+    assert row["top1"] > 0.99  # nothing is forgotten but while the answer grows
+    assert window.EXPERIMENT.conclude(result.rows).startswith("Of 512 tokens, the window of 512 ")

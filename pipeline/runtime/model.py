@@ -138,7 +138,7 @@ class OVModel:
             remedy = f"choose {', '.join(policy.precisions)} for {policy.name} caches, or others"
             raise UserError("KV precision", self.kv_precision, remedy)
         memory = kv_memory or KVMemory()
-        setup = CacheSetup(self._compiled, self.lock, lossless, memory)
+        setup = CacheSetup(self._compiled, self.lock, lossless, memory, config.rotary)
         self._new_cache = policy.caches(setup)
         self._prefix: tuple[tuple[int, ...], PrefixSharing, Hidden | None] | None = None
 

@@ -64,6 +64,7 @@ class _Pair(TypedDict):
     kv_cache: NotRequired[str]
     kv_block: NotRequired[int | None]
     kv_memory: NotRequired[int | None]
+    exact: NotRequired[bool]
     exact_widths: NotRequired[bool]
     note: NotRequired[str]
 

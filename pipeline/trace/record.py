@@ -223,6 +223,13 @@ class Trace:
         return str(self.pair.get("kv_cache", self.request["kv_cache"]))
 
     @property
+    def forgets(self) -> bool:
+        """Whether a token may not attend to all tokens before it, so that no two texts are claimed
+        to agree.
+        """
+        return self.pair.get("exact") is False
+
+    @property
     def drafts_blocks(self) -> bool:
         """Whether a model's draft comes from one forward pass, however many tokens it has."""
         return bool(self.pair.get("block")) and self.request["drafter"] != "model"
@@ -293,10 +300,10 @@ class Trace:
 
     @property
     def identical(self) -> bool | None:
-        """Whether both finished lanes have the same tokens; None unless both decode greedily, and
-        drafts are verified exactly.
+        """Whether both finished lanes have the same tokens; None unless both decode greedily,
+        drafts are verified exactly, and caches forget nothing.
         """
-        if self.lossy or not (self.finished and self.greedy):
+        if self.lossy or self.forgets or not (self.finished and self.greedy):
             return None
         if not (self.autoregressive and self.speculative):
             return None

@@ -139,6 +139,10 @@ class BlockPool:
             self.free([block])
             return copy
 
+    def keys(self, block: int) -> list[NDArray[Any]]:
+        """The keys of a block in each layer, [heads, tokens, head size]."""
+        return [t.data[block] for name, t in self.tensors.items() if name.startswith("key_cache.")]
+
     def contents(self, block: int) -> list[NDArray[Any]]:
         """The memory of a block in each tensor. Packed types hold two values in a byte."""
         return [_by_block(tensor)[block] for tensor in self.tensors.values()]

@@ -76,6 +76,7 @@ class PagedKVCache:
         self._min_tokens = 2 if batch_invariant else 1
         self._max_split = 0 if pool.quantised else MAX_DECODE_TOKENS
         self._length = 0
+        self._forgotten = 0  # tokens after the first block that have none any more
         self._table: list[int] = []  # physical block of each logical block
         self._bound: dict[str, ov.Tensor] = {}
         self._inputs: Inputs = {}
@@ -122,21 +123,22 @@ class PagedKVCache:
         inputs["input_ids"][padding:] = tokens
         sequences = count if count <= self._max_split else 1
         inputs["position_ids"][padding:] = np.arange(past, self._length)
-        inputs["past_lens"][-sequences:] = inputs["position_ids"][padding : padding + sequences]
-        inputs["max_context_len"][...] = max(self._length, padding)
+        begins = inputs["position_ids"][padding : padding + sequences]
+        inputs["past_lens"][-sequences:] = begins - self._forgotten
+        inputs["max_context_len"][...] = max(self._length - self._forgotten, padding)
         return inputs
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot roll {self._length} tokens back to {length}")
         self._length = length
-        while len(self._table) * BLOCK_SIZE - length >= BLOCK_SIZE:
+        while len(self._table) * BLOCK_SIZE - (length - self._forgotten) >= BLOCK_SIZE:
             self.pool.free([self._table.pop()])
             self._layout = None
 
     def full_blocks(self) -> Iterator[NDArray[Any]]:
         """The memory of its full blocks, those of keys and of values in every layer."""
-        for block in self._table[: self._length // BLOCK_SIZE]:
+        for block in self._table[: (self._length - self._forgotten) // BLOCK_SIZE]:
             yield from self.pool.contents(block)
 
     def _lay_out(self, padding: int, count: int) -> Inputs:
@@ -165,10 +167,11 @@ class PagedKVCache:
         tensors. The sequence stays as it is if there is no memory for a block.
         """
         try:
-            for place in range(self._length // BLOCK_SIZE, len(self._table)):
+            written = (self._length - self._forgotten) // BLOCK_SIZE
+            for place in range(written, len(self._table)):
                 if (block := self.pool.writable(self._table[place])) != self._table[place]:
                     self._table[place], self._layout = block, None
-            while len(self._table) * BLOCK_SIZE < length:
+            while len(self._table) * BLOCK_SIZE < length - self._forgotten:
                 self._table.append(self.pool.allocate())
                 self._layout = None
         except UserError:

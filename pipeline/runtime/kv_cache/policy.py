@@ -71,6 +71,20 @@ class PrefixSharing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Rotary:
+    """Rotary position embeddings of the default type, in which the first half of the channels is
+    paired with the second.
+
+    Attributes:
+        base: of the angles ("theta").
+        share: of each head's channels that are rotated.
+    """
+
+    base: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSetup:
     """What the caches of one model have in common.
 
@@ -79,12 +93,14 @@ class CacheSetup:
         lock: held during each forward pass.
         lossless: whether logits must not depend on the number of tokens in a forward pass.
         memory: of the pair's caches.
+        rotary: the model's position embeddings; None where they are of another type.
     """
 
     compiled: ov.CompiledModel
     lock: Lock
     lossless: bool
     memory: KVMemory
+    rotary: Rotary | None = None
 
 
 def _leave(model: ov.Model, family: str, device: str) -> None:
@@ -113,6 +129,7 @@ class CachePolicy:
         limitable: whether its memory can be limited: it is in pools of blocks, or there is none.
         exact: every token attends to all tokens before it, so that logits do not depend on what
             was cached, and speculation is lossless.
+        unbounded: a text may be longer than the model's context.
     """
 
     name: str
@@ -131,3 +148,4 @@ class CachePolicy:
     block_size: int | None = None
     limitable: bool = False
     exact: bool = True
+    unbounded: bool = False
