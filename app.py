@@ -75,7 +75,7 @@ def _report_failure(loader: Loader) -> None:
 def _load(choice: Choice) -> Dolly:
     from pipeline.dolly import Dolly
 
-    return Dolly(choice.pair, store=choice.store, device=choice.device)
+    return Dolly(choice.pair, store=choice.store, device=choice.device, kv_memory=choice.kv_memory)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,14 +83,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="app.py",
         description=__doc__,
         epilog="The environment can set defaults: DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
-        "DOLLY_FIXED_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS and "
-        "DOLLY_MCP.",
+        "DOLLY_KV_MEMORY, DOLLY_FIXED_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, "
+        "DOLLY_MAX_NEW_TOKENS and DOLLY_MCP.",
     )
     add_arguments(parser)
     kept = _environment("CACHE_DIR")
     parser.set_defaults(
         weights=_environment("WEIGHTS"),
         cache_dir=Path(kept) if kept else None,
+        kv_memory=_environment("KV_MEMORY"),
     )
     parser.add_argument(
         "--fixed-pair",

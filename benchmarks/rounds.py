@@ -225,7 +225,7 @@ def main() -> int:
     costs = [
         row
         for kv_cache in POLICIES
-        if kv_cache != UNCACHED.name
+        if kv_cache != UNCACHED.name and POLICIES[kv_cache].exact
         for row in rollback_costs(dolly, kv_cache, options.repeats)
     ]
     trimmed = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from experiments import (
     ablation,
     batch,
+    cache,
+    compression,
     identical,
     larger,
     lengths,
@@ -15,6 +17,7 @@ from experiments import (
     typical,
     useless,
     widths,
+    window,
 )
 from experiments.experiment import Experiment
 from pipeline.errors import UserError
@@ -29,6 +32,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         identical.EXPERIMENT,
         precision.EXPERIMENT,
         ablation.EXPERIMENT,
+        cache.EXPERIMENT,
+        compression.EXPERIMENT,
+        window.EXPERIMENT,
         typical.EXPERIMENT,
         signatures.EXPERIMENT,
         widths.EXPERIMENT,

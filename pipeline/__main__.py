@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -14,11 +14,13 @@ from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.decoding.race import Mode
 from pipeline.decoding.verification import DEFAULT_VERIFIER, VERIFIERS
 from pipeline.dolly import Dolly
+from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.models.choice import add_arguments, chosen, listing
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import Request
+from pipeline.run import Run
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import not_compared, outcome
@@ -74,12 +76,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(choice.obtain())
         if sys.stderr.isatty():  # progress, which a log does not need
             show([Progress("compiling")])
-        dolly = Dolly(choice.pair, store=choice.store, device=choice.device)
+        dolly = Dolly(
+            choice.pair, store=choice.store, device=choice.device, kv_memory=choice.kv_memory
+        )
         if note := dolly.models_for(request).note:
             print(note, file=sys.stderr)
-        trace = _show(dolly, request, options.mode)
-        if options.json:
-            _write(Path(options.json), trace)
+        run = dolly.start(request, options.mode)
+        try:
+            _show(run, options.mode, dolly.memory_uses)
+        finally:  # what there is of an answer that failed or was interrupted, too
+            if options.json:
+                _write(Path(options.json), run.trace())
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -147,12 +154,11 @@ def _number_or_word(text: str) -> int | str:
         return text
 
 
-def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
-    """Runs the request, prints each lane and the verdict, and returns the trace.
+def _show(run: Run, mode: Mode, memory: Callable[[], Iterable[MemoryUse]]) -> None:
+    """Runs it, and prints each lane and the verdict, or as much as there is before an error.
 
     A terminal can stream one lane only: the speculative one, if it runs.
     """
-    run = dolly.start(request, mode)
     colour = sys.stdout.isatty()
     live = mode if mode == AUTOREGRESSIVE else SPECULATIVE
     print(_heading(live))
@@ -162,7 +168,11 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
                 print("".join(_paint(t, colour) for t in update.tokens), end="", flush=True)
     finally:
         print()
-    trace = run.trace()
+        _summarise(run.trace(), mode, memory())
+
+
+def _summarise(trace: Trace, mode: Mode, memory: Iterable[MemoryUse]) -> None:
+    """Prints the other lane's text, the figures of each lane and the verdict."""
     if mode in ("race", "sequential") and trace.autoregressive:
         print(f"\n{_heading('autoregressive')}\n{_safe(trace.autoregressive.text)}")
     print()
@@ -178,9 +188,8 @@ def _show(dolly: Dolly, request: Request, mode: Mode) -> Trace:
         print(f"{'greedy':>14}  {same}, agreeing tokens: {trace.agreeing_tokens}")
     if trace.lossy and trace.speculative:
         print(f"{'lossy':>14}  typical acceptance: not the target's distribution")
-    for found in signatures(trace, dolly.memory_uses()):
+    for found in signatures(trace, memory):
         print(f"{'warning':>14}  {found.title}: {found.finding}. {found.remedy}.")
-    return trace
 
 
 def _heading(lane: str) -> str:

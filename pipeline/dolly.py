@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, schedule_of
@@ -21,13 +22,14 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.models.store import Store
 from pipeline.progress import in_bytes
-from pipeline.request import Request
+from pipeline.request import MAX_NEW_TOKENS, Request
 from pipeline.run import Run
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
+from pipeline.runtime.kv_cache.memory import KVMemory, PoolUse
 from pipeline.runtime.kv_cache.policy import Properties, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
@@ -52,6 +54,7 @@ class Dolly:
         store: where the models are; None takes the user's.
         device: one that OpenVINO lists.
         properties: of the plugin, for all models; they win over those implied by the others.
+        kv_memory: limit of all its KV caches together, in bytes; None without a limit.
 
     Attributes:
         context_length: tokens that both models can attend to, prompt and answer together.
@@ -59,7 +62,7 @@ class Dolly:
 
     Raises:
         UserError: the pair does not exist, is damaged or too large, or its models do not belong
-            together; or there is no such device.
+            together; or there is no such device; or the limit of the caches is too small.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Dolly:
         store: Store | None = None,
         device: str = "CPU",
         properties: Properties | None = None,
+        kv_memory: int | None = None,
     ) -> None:
         self.pair = pair if isinstance(pair, Pair) else find_pair(pair)
         check_device(device)
@@ -85,7 +89,7 @@ class Dolly:
         self.tokenizer = Tokenizer(self._folders[0])
         self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
         self._lossless, self._threads, self._device = lossless, threads, device
-        self._properties = properties
+        self._properties, self._kv_memory = properties, KVMemory(kv_memory)
         self._loading = threading.Lock()
         self._compiled: dict[_Compilation, CompiledPair] = {}
         models = self.models()  # described now: they may be unloaded later
@@ -100,15 +104,20 @@ class Dolly:
         """The models for one cache policy, compiled and warmed up on first use.
 
         If a model or the device does not support the policy, both use the fallback, with a note.
+
+        Raises:
+            UserError: the memory of the caches is limited, and that of such caches cannot be.
         """
         wanted = kv_cache, kv_precision
         with self._loading:
             if wanted not in self._compiled:
+                self._check_limited(kv_cache)
                 while self._compiled and self._crowded():
                     del self._compiled[next(iter(self._compiled))]
                 try:
                     compiled = self._compile(*wanted)
                 except UnsupportedPolicyError as reason:
+                    self._check_limited(FALLBACK_POLICY)
                     note = f"no {kv_cache} cache here ({reason}): the {FALLBACK_POLICY} one is used"
                     compiled = self._compile(FALLBACK_POLICY, kv_precision, note)
                 self._compiled[wanted] = compiled
@@ -130,9 +139,11 @@ class Dolly:
             self._properties,
         )
         target_folder, draft_folder = self._folders
-        target = OVModel(target_folder, *options, hidden_layers=self._hidden_layers)
-        draft = OVModel(draft_folder, *options)
-        block = OVBlockModel(self.pair.block, *options) if self.pair.block else None
+        memory, layers = self._kv_memory, self._hidden_layers
+        target = OVModel(target_folder, *options, hidden_layers=layers, kv_memory=memory)
+        draft = OVModel(draft_folder, *options, kv_memory=memory)
+        folder = self.pair.block
+        block = OVBlockModel(folder, *options, kv_memory=memory) if folder else None
         for model in (draft, *([block] if block else [])):
             self._check_vocabularies(target, model)
         compiled = CompiledPair(target, draft, block, note, self.tokenizer.ask(_TEXT))
@@ -155,8 +166,17 @@ class Dolly:
             raise UserError("draft vocabulary", f"token id {last}", remedy)
 
     def _crowded(self) -> bool:
-        """Whether models for another policy might not fit into memory."""
-        return (len(self._compiled) + 1) * self._needed > memory_bytes() // 3
+        """Whether models for another policy might not fit into memory, or their caches into its
+        limit.
+        """
+        limited = self._kv_memory.limit is not None
+        return limited or (len(self._compiled) + 1) * self._needed > memory_bytes() // 3
+
+    def _check_limited(self, kv_cache: str) -> None:
+        """Raises UserError if the memory of such caches should be limited and cannot be."""
+        if self._kv_memory.limit is not None and not find_policy(kv_cache).limitable:
+            remedy = "its memory has no limit; choose another, or leave out --kv-memory"
+            raise UserError("KV cache", kv_cache, remedy)
 
     def describe(self, models: CompiledPair) -> dict[str, Any]:
         """The trace's `pair`."""
@@ -165,6 +185,8 @@ class Dolly:
             "device": self._device,
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
+            "kv_memory": self._kv_memory.limit,
+            "exact": models.policy.exact,
             "note": models.note,
             "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
@@ -186,7 +208,8 @@ class Dolly:
         if mode not in get_args(Mode):
             raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
         prompt = self.tokenizer.ask(request.instruction, request.context)
-        available = self.context_length - len(prompt)
+        unbounded = self.models_for(request).policy.unbounded
+        available = MAX_NEW_TOKENS if unbounded else self.context_length - len(prompt)
         if available < 1:
             remedy = f"shorten it: the context holds {self.context_length}, the answer included"
             raise UserError("prompt tokens", len(prompt), remedy)
@@ -195,7 +218,7 @@ class Dolly:
         lanes = self.lanes(request, memory).of(
             mode, prompt, sampling, budget, drafter, draft_length
         )
-        recorders = {name: self._recorder() for name in lanes}
+        recorders = {name: self._recorder(request) for name in lanes}
         return Run(lanes, recorders, self._about(request, prompt), schedule_of(mode))
 
     def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
@@ -215,10 +238,16 @@ class Dolly:
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What is used now of each limit of memory."""
-        return process_memory()
+        return process_memory() + self._kv_memory.uses()
 
-    def _recorder(self) -> LaneRecorder:
-        return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
+    def _recorder(self, request: Request) -> LaneRecorder:
+        models = self.models_for(request)
+        drafts = models.draft if request.drafter == MODEL.name else models.block or models.draft
+
+        def pools() -> dict[str, PoolUse | None]:
+            return {"target_pool": models.target.pool, "draft_pool": drafts.pool}
+
+        return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece, pools)
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {

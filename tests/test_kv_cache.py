@@ -11,6 +11,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.runtime.model import OVModel
 from tests.caches import assert_close, fresh, model
@@ -85,7 +86,13 @@ def test_two_sequences_of_one_model_do_not_meet(kv_cache):
     assert_close(one.forward([7], logits_to_keep=1).logits, expected, kv_cache)
 
 
-@pytest.mark.parametrize("kv_cache", ["paged", "stateful"])
+def test_states_that_cannot_be_read_are_refused():
+    """OpenVINO corrupts memory where u4 states are read, which a rollback does."""
+    with pytest.raises(UserError, match=r"^KV precision: “u4” — choose f32, f16, u8 for stateful"):
+        OVModel(tiny_folder() / "draft", "stateful", "u4")
+
+
+@pytest.mark.parametrize("kv_cache", ["paged", "stateful-masked"])
 def test_a_quantised_cache_is_smaller(kv_cache):
     sizes = []
     for precision in ("f16", "u8", "u4"):

@@ -27,7 +27,7 @@ from ui.verdict import verdict
 SINKS, RECENT = 4, 8
 
 
-class WindowKVCache(MaskedKVCache):
+class NarrowKVCache(MaskedKVCache):
     """Attends to the first tokens and to the last (Xiao et al. 2023, 2309.17453)."""
 
     def append(self, tokens, pad_to=0):
@@ -38,50 +38,50 @@ class WindowKVCache(MaskedKVCache):
 
 
 @pytest.fixture
-def window(monkeypatch):
+def narrow(monkeypatch):
     policy = CachePolicy(
-        name="window",
+        name="narrow",
         summary="the first tokens and the last",
         about="of the first tokens and of the last.",
-        caches=lambda compiled, lock, lossless: WindowKVCache,
+        caches=lambda setup: NarrowKVCache,
         exact=False,
     )
     monkeypatch.setitem(POLICIES, policy.name, policy)
     return policy.name
 
 
-def test_a_model_takes_a_new_policy_from_the_registry(window):
+def test_a_model_takes_a_new_policy_from_the_registry(narrow):
     tokens = list(range(100, 130))
-    sequence = OVModel(tiny_folder() / "draft", window).sequence()
+    sequence = OVModel(tiny_folder() / "draft", narrow).sequence()
     short = sequence.forward(tokens[: SINKS + RECENT], 1).logits
     assert (short == fresh("stateful", tokens[: SINKS + RECENT], 1)).all()
     whole = sequence.forward(tokens[SINKS + RECENT :], 1).logits
     assert not np.allclose(whole, fresh("stateful", tokens, 1), atol=0.1)
 
 
-def test_a_request_and_its_trace_name_a_new_policy(window):
-    trace = tiny().start(Request("Why?", max_new_tokens=20, kv_cache=window)).finish()
-    assert trace.request["kv_cache"] == trace.pair["kv_cache"] == window
+def test_a_request_and_its_trace_name_a_new_policy(narrow):
+    trace = tiny().start(Request("Why?", max_new_tokens=20, kv_cache=narrow)).finish()
+    assert trace.request["kv_cache"] == trace.pair["kv_cache"] == narrow
     assert trace.pair["kv_block"] is None
     assert trace.speculative.finish == "length"
 
 
-def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(window):
+def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(narrow):
     trace = tiny().start(Request("Why?", max_new_tokens=3)).finish()
     assert verdict(trace)["same"] == "Identical text."
-    assert verdict(replace(trace, pair={"kv_cache": window}))["same"] == "Not exact."
+    assert verdict(replace(trace, pair={"kv_cache": narrow}))["same"] == "Not exact."
 
 
-def test_the_command_line_lists_a_new_policy(window, capsys):
+def test_the_command_line_lists_a_new_policy(narrow, capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert window in capsys.readouterr().out
+    assert narrow in capsys.readouterr().out
 
 
-def test_the_page_offers_a_new_policy(window):
+def test_the_page_offers_a_new_policy(narrow):
     drawn = Page(loader_of(FakeDolly(PLAIN))).blocks.blocks.values()
     (menu,) = (one for one in drawn if getattr(one, "label", None) == "KV cache")
-    assert menu.choices[-1] == ("window: the first tokens and the last, f32", window)
+    assert menu.choices[-1] == ("narrow: the first tokens and the last, f32", narrow)
     assert "precision" in menu.info
 
 

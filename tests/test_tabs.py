@@ -363,6 +363,7 @@ def test_the_blocks_figures_are_the_metrics_of_the_trace():
                 "megabytes": use.megabytes[at],
                 "rolled": use.rolled_back[at],
                 "rolled_so_far": use.rolled_back_so_far[at],
+                "pool": None,  # of a fake pair, which has no pools
             }
 
 

@@ -12,6 +12,8 @@ function showBlocks(value) {
   const count = Object.values(picture.models)[0]?.length ?? 0;
   blocks.hidden = !count;
   blocks.classList.toggle("unblocked", !picture.block);
+  const pooled = Object.values(picture.models).some((steps) => steps[0]?.pool);
+  for (const each of blocks.querySelectorAll(".of-pool")) each.hidden = !pooled;
   blocks.querySelector(".kept-as").textContent = picture.kept_as;
   const at = follows ? count : slider.value; // to set the end may move it
   slider.max = count;
@@ -39,7 +41,7 @@ function drawBlocks() {
 }
 
 function model(name, steps, step) {
-  const { kept, blocks: used, megabytes, rolled, rolled_so_far } = steps[step - 1];
+  const { kept, blocks: used, megabytes, rolled, rolled_so_far, pool } = steps[step - 1];
   const inBlocks = used === null ? "" : `${counted(used, "block")}, `;
   const back =
     rolled === null ? "" : `; rolled back: ${rolled} by this step, ${rolled_so_far} since the prompt`;
@@ -53,7 +55,28 @@ function model(name, steps, step) {
     for (let i = 0; i < count; i++) row.append(block(i * picture.block, kept, rolled, once));
   }
   row.setAttribute("aria-hidden", "true"); // the heading has the same in words
-  return make("section", {}, heading, row);
+  return make("section", {}, heading, row, ...(pool ? gauge(pool) : []));
+}
+
+// How much of the model's pool is in use, and what has become of its blocks.
+function gauge({ pool_bytes, blocks, used, shared, high_water, recycled, copied }) {
+  const megabytes = (bytes) => `${(bytes / 1e6).toFixed(2)} MB`;
+  const part = (name, count) => {
+    const made = make("i", { className: name });
+    made.style.width = `${(100 * count) / blocks}%`;
+    return made;
+  };
+  const bar = make("div", { className: "pool" }, part("shared", shared), part("used", used - shared));
+  const mark = make("i", { className: "high-water" });
+  mark.style.left = `${Math.min(100, (100 * high_water) / blocks)}%`;
+  bar.append(mark);
+  bar.setAttribute("aria-hidden", "true"); // the words say the same
+  const limit = picture.limit ? ` All pools together may hold ${megabytes(picture.limit)}.` : "";
+  const words =
+    `Pool of all its sequences: ${used} of ${counted(blocks, "block")} in use, ${megabytes(pool_bytes)} in all; ` +
+    `${shared} shared. Since the models were loaded: at most ${high_water} at once, ` +
+    `${recycled} recycled, ${copied} copied on write.${limit}`;
+  return [bar, make("p", { className: "pool-words", textContent: words })];
 }
 
 // One block of slots; `begin` is the place of its first.

@@ -1,4 +1,4 @@
-"""The flags that all commands share: the pair, its weights and the device."""
+"""The flags that all commands share: the pair, its weights, the device and the memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair, own_pair
 from pipeline.models.store import Store
 from pipeline.progress import Progress, in_bytes
+from pipeline.runtime.kv_cache.memory import parse_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A pair, the store of its models, and the device."""
+    """A pair, the store of its models, the device, and the limit of its KV caches in bytes."""
 
     pair: Pair
     store: Store
     device: str = "CPU"
+    kv_memory: int | None = None
 
     def obtain(self, loaded_bytes: int = 0) -> Iterator[Progress]:
         """Fetches or converts the models that are missing.
@@ -57,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--weights", choices=weights, help="of models that are fetched (default: int8)")
     add("--draft-weights", choices=weights, help="of the draft (default: as --weights)")
     add("--device", default="CPU", help="CPU (default), or what else OpenVINO lists here")
+    add("--kv-memory", metavar="SIZE", help="limit of the KV caches, such as 200MB (default: none)")
     add("--cache-dir", type=Path, help="where models are kept (default: the user's cache)")
     add("--remote-code", action="store_true", help="let checkpoints run code of their own")
 
@@ -87,7 +90,8 @@ def chosen(options: argparse.Namespace) -> Choice:
             target=replace(pair.target, remote_code=True),
             draft=replace(pair.draft, remote_code=True),
         )
-    return Choice(pair, store, options.device)
+    kv_memory = parse_bytes(options.kv_memory) if options.kv_memory else None
+    return Choice(pair, store, options.device, kv_memory)
 
 
 def state(pair: Pair, store: Store) -> str:

@@ -32,7 +32,7 @@ class OVBatch:
         self, model: OVModel, request: ov.InferRequest, sequences: Sequence[OVCausalLM]
     ) -> None:
         self.vocab_size, self.token_ids = sequences[0].vocab_size, sequences[0].token_ids
-        caches = [each.cache for each in sequences if isinstance(each.cache, PagedKVCache)]
+        caches = [each.cache for each in sequences if type(each.cache) is PagedKVCache]
         if len(caches) < len(sequences):
             raise ValueError("only sequences with a paged cache can share a forward pass")
         self._model, self._request, self._cache = model, request, PagedBatch(request, caches)

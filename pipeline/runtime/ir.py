@@ -15,6 +15,7 @@ import numpy as np
 import openvino as ov
 
 from pipeline.errors import UserError
+from pipeline.runtime.kv_cache.policy import Rotary
 from pipeline.runtime.vocabulary import Vocabulary, read_vocabulary
 
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
@@ -49,6 +50,7 @@ class IRConfig:
         context_length: tokens.
         vocabulary: what its rows stand for; None if row i is token i.
         block: of a block draft, what its configuration says beside; None for other models.
+        rotary: its rotary position embeddings; None if it has none, or of another type.
     """
 
     family: str
@@ -56,6 +58,7 @@ class IRConfig:
     context_length: int
     vocabulary: Vocabulary | None
     block: BlockConfig | None
+    rotary: Rotary | None
 
 
 def read_config(folder: Path) -> IRConfig:
@@ -75,11 +78,25 @@ def read_config(folder: Path) -> IRConfig:
         family, vocab_size = str(config["model_type"]), int(config["vocab_size"])
         trimmed = str(config.get("target_ids") or "")
         block = _block_config(folder, config) if "block" in config else None
+        rotary = _rotary(config)
     except (ValueError, KeyError, TypeError, AttributeError):
         remedy = f"replace its damaged {_CONFIG}, or convert the model again"
         raise UserError("model", str(folder), remedy) from None
     vocabulary = read_vocabulary(folder / Path(trimmed).name, vocab_size) if trimmed else None
-    return IRConfig(family, vocab_size, context_length, vocabulary, block)
+    return IRConfig(family, vocab_size, context_length, vocabulary, block, rotary)
+
+
+def _rotary(config: dict[str, Any]) -> Rotary | None:
+    """As transformers writes it since its fifth version, or before."""
+    new, old = config.get("rope_parameters") or {}, config.get("rope_scaling") or {}
+    if {new.get("rope_type", "default"), old.get("rope_type", old.get("type", "default"))} != {
+        "default"
+    }:
+        return None
+    base = new.get("rope_theta") or config.get("rope_theta") or config.get("rotary_emb_base")
+    share = new.get("partial_rotary_factor") or config.get("partial_rotary_factor")
+    share = share or config.get("rotary_pct") or 1.0
+    return Rotary(float(base), float(share)) if base else None
 
 
 def _block_config(folder: Path, config: dict[str, Any]) -> BlockConfig:

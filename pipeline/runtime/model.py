@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from threading import RLock
+from threading import Lock
 
 import numpy as np
 import openvino as ov
@@ -18,8 +18,10 @@ from pipeline.errors import UserError
 from pipeline.runtime.batch import OVBatch
 from pipeline.runtime.graph import keep_logits, output_hidden
 from pipeline.runtime.ir import count_weights, last_line, read_config, read_model, weight_bytes
+from pipeline.runtime.kv_cache.memory import KVMemory, Pooled, PoolUse
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
+    CacheSetup,
     PrefixSharing,
     Properties,
 )
@@ -55,6 +57,8 @@ class OVModel:
         properties: further ones for the plugin; they win over those implied by the others.
         hidden_layers: decoder layers, from 0, after which the residual stream is returned beside
             the logits.
+        kv_memory: that its caches share with those of other models; None for one of its own,
+            without a limit.
 
     Attributes:
         policy: of its sequences' caches.
@@ -74,7 +78,8 @@ class OVModel:
 
     Raises:
         UserError: a file is missing, truncated, or not a causal language model; or there is no
-            such device, policy or layer, or not enough memory.
+            such device, policy or layer, the caches cannot have this precision, or there is
+            not enough memory.
         UnsupportedPolicyError: the model, or the device, cannot have this policy.
     """
 
@@ -88,6 +93,7 @@ class OVModel:
         device: str = "CPU",
         properties: Properties | None = None,
         hidden_layers: Sequence[int] = (),
+        kv_memory: KVMemory | None = None,
     ) -> None:
         self.policy = policy = find_policy(kv_cache)
         check_device(device)
@@ -97,7 +103,7 @@ class OVModel:
         self.prefill_chunk = policy.prefill_chunk or config.context_length
         self.weight_bytes = weight_bytes(folder)
         self.forward_passes = 0
-        self.lock = RLock()
+        self.lock = Lock()
 
         model = read_model(folder)
         self.parameters, self.weights = count_weights(model)
@@ -128,17 +134,28 @@ class OVModel:
             raise UserError("model", str(folder), remedy) from None
         self.inputs = frozenset(port.any_name for port in self._compiled.inputs)
         self.kv_precision: str = effective_precision(self._compiled).get_type_name()
-        self._new_cache = policy.caches(self._compiled, self.lock, lossless)
+        if self.kv_precision not in policy.precisions:
+            remedy = f"choose {', '.join(policy.precisions)} for {policy.name} caches, or others"
+            raise UserError("KV precision", self.kv_precision, remedy)
+        memory = kv_memory or KVMemory()
+        setup = CacheSetup(self._compiled, self.lock, lossless, memory, config.rotary)
+        self._new_cache = policy.caches(setup)
         self._prefix: tuple[tuple[int, ...], PrefixSharing, Hidden | None] | None = None
 
     def share_prefix(self, tokens: Sequence[int]) -> None:
         """Computes the shared prefix of prompts once, so that later sequences start from it. Does
         nothing if the cache cannot share.
         """
-        sequence = self.sequence()
-        if isinstance(sequence.cache, PrefixSharing):
+        sequence, kept = self.sequence(), self.sequence().cache
+        if isinstance(kept, PrefixSharing):
             hidden = sequence.forward(tokens, logits_to_keep=0).hidden
-            self._prefix = tuple(tokens), sequence.cache, hidden
+            kept.start_from(sequence.cache)  # it never runs, so it binds no tensors of the pool
+            self._prefix = tuple(tokens), kept, hidden
+
+    @property
+    def pool(self) -> PoolUse | None:
+        """The blocks of its sequences' caches; None where they have no blocks."""
+        return self._new_cache.pool.use if isinstance(self._new_cache, Pooled) else None
 
     def sequence(self, vocab_size: int | None = None, prompt: Sequence[int] = ()) -> OVCausalLM:
         """A new sequence with a cache of its own; the weights are shared.

@@ -15,6 +15,7 @@ from typing import Literal
 
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
+from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.trace.record import COMPARABLE, Lane, Trace
 from pipeline.words import counted
 
@@ -303,12 +304,15 @@ class CacheUse:
         tokens, bytes: that it holds.
         blocks: that hold them; None where a cache has no blocks, or the trace lacks their size.
         rolled_back: tokens dropped at the end of the step; None where that was not recorded.
+        pools: the model's blocks, those of the other lane included; None where a cache has none, or
+            that was not recorded.
     """
 
     tokens: list[int]
     bytes: list[int]
     blocks: list[int] | None
     rolled_back: list[int] | None
+    pools: list[PoolUse] | None = None
 
     @property
     def megabytes(self) -> list[float]:
@@ -331,10 +335,12 @@ def cache_use(trace: Trace, lane: Lane) -> dict[str, CacheUse]:
             for name in ("kv_len", "kv_bytes", "rolled_back")
         )
         if model == "target" or any(sizes):
+            pools = [getattr(step, f"{model}_pool") for step in lane.steps]
             caches[model] = CacheUse(
                 tokens,
                 sizes,
                 [math.ceil(count / block) for count in tokens] if block else None,
                 None if None in rolled_back else rolled_back,
+                None if None in pools else pools,
             )
     return caches

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import isclose, isfinite
 from operator import attrgetter
 from typing import Any, Literal, NotRequired, cast
@@ -22,6 +22,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no
 from pipeline.decoding.events import Origin
 from pipeline.errors import UserError
 from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.trace.record import SCHEMA, Lane, StepRecord, Token, Trace
 
 _LARGEST = 2**53  # larger integers are not exact in JavaScript
@@ -62,6 +63,8 @@ class _Pair(TypedDict):
     device: NotRequired[str]
     kv_cache: NotRequired[str]
     kv_block: NotRequired[int | None]
+    kv_memory: NotRequired[int | None]
+    exact: NotRequired[bool]
     exact_widths: NotRequired[bool]
     note: NotRequired[str]
 
@@ -243,6 +246,9 @@ def _check_step(step: StepRecord, emitted: Sequence[Token], where: str) -> None:
         longest = max(map(len, top), default=0)
         within = longest <= _CANDIDATES
         _require(within, f"{where}.{name}", longest, f"be at most {_CANDIDATES} tokens each")
+    for name in ("target_pool", "draft_pool"):
+        if pool := getattr(step, name):
+            _check_pool(pool, f"{where}.{name}")
     for token in emitted:
         _require_time(token.time_s, step.time_s, f"{where}'s tokens")
     last = Origin.RESAMPLED if step.accepted < drafted else Origin.BONUS
@@ -253,3 +259,13 @@ def _check_step(step: StepRecord, emitted: Sequence[Token], where: str) -> None:
     _require(same, f"{where}'s tokens", ", ".join(found), f"be {', '.join(origins)}")
     ids = tuple(token.id for token in emitted[: step.accepted])
     _require(ids == step.drafted[: len(ids)], f"{where}'s tokens", ids, "be the accepted drafts")
+
+
+def _check_pool(pool: PoolUse, where: str) -> None:
+    """Checks that what is a part of its blocks is no more than them."""
+    order = ("shared", "used", "blocks")
+    for part, whole in pairwise(order):
+        count, most = getattr(pool, part), getattr(pool, whole)
+        _require(count <= most, f"{where}.{part}", count, f"be at most {most}")
+    most = pool.high_water
+    _require(pool.used <= most, f"{where}.used", pool.used, f"be at most {most}")

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, FinishReason, Origin, Round
+from pipeline.runtime.kv_cache.memory import PoolUse
 
 SCHEMA = "trace@1"
 COMPARABLE = 8  # tokens of a lane that has fewer say nothing about its speed
@@ -33,9 +34,17 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord(Round):
-    """A round; `time_s` is its lane's clock at its end."""
+    """A round.
+
+    Attributes:
+        time_s: its lane's clock at its end.
+        target_pool, draft_pool: the blocks of each model's caches after it, those of the other lane
+            included; None where a cache has no blocks, and in older records.
+    """
 
     time_s: float
+    target_pool: PoolUse | None = None
+    draft_pool: PoolUse | None = None
 
     @property
     def copied(self) -> bool:
@@ -214,6 +223,13 @@ class Trace:
         return str(self.pair.get("kv_cache", self.request["kv_cache"]))
 
     @property
+    def forgets(self) -> bool:
+        """Whether a token may not attend to all tokens before it, so that no two texts are claimed
+        to agree.
+        """
+        return self.pair.get("exact") is False
+
+    @property
     def drafts_blocks(self) -> bool:
         """Whether a model's draft comes from one forward pass, however many tokens it has."""
         return bool(self.pair.get("block")) and self.request["drafter"] != "model"
@@ -284,10 +300,10 @@ class Trace:
 
     @property
     def identical(self) -> bool | None:
-        """Whether both finished lanes have the same tokens; None unless both decode greedily, and
-        drafts are verified exactly.
+        """Whether both finished lanes have the same tokens; None unless both decode greedily,
+        drafts are verified exactly, and caches forget nothing.
         """
-        if self.lossy or not (self.finished and self.greedy):
+        if self.lossy or self.forgets or not (self.finished and self.greedy):
             return None
         if not (self.autoregressive and self.speculative):
             return None

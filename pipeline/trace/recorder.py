@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from pipeline.decoding.events import (
@@ -15,6 +15,7 @@ from pipeline.decoding.events import (
     Step,
     fields_of,
 )
+from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.trace.record import Lane, StepRecord, Token
 
 
@@ -26,19 +27,29 @@ class Detokenizer(Protocol):
         ...
 
 
+def _no_pools() -> Mapping[str, PoolUse | None]:
+    return {}
+
+
 class LaneRecorder:
     """Turns one lane's events into its `Lane`.
 
     Args:
         detokenizer: streams the lane's text.
         piece: returns the text of a single token.
+        pools: returns the blocks of the models' caches now, by the name of a step's field.
 
     Attributes:
         pieces: the text of each single token that a step names.
     """
 
-    def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
-        self._detokenizer, self._piece = detokenizer, piece
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        piece: Callable[[int], str],
+        pools: Callable[[], Mapping[str, PoolUse | None]] = _no_pools,
+    ) -> None:
+        self._detokenizer, self._piece, self._pools = detokenizer, piece, pools
         self.pieces: dict[int, str] = {}
         self._prefill_s = 0.0
         self._time_s = 0.0
@@ -55,7 +66,8 @@ class LaneRecorder:
                 self._time_s += event.seconds
                 self._name({*event.tokens, *event.named})
                 emitted = tuple(self._emitted(event))
-                step = StepRecord(**fields_of(Round, event), time_s=self._time_s)
+                fields = {**fields_of(Round, event), **self._pools()}
+                step = StepRecord(**fields, time_s=self._time_s)
                 self._steps.append((step, emitted))
                 return emitted
             case Finish(reason=reason):

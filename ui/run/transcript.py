@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipeline.decoding.events import Drafted, fields_of
+from pipeline.decoding.events import Drafted, Round, fields_of
 from pipeline.run import Update
 from pipeline.trace.metrics import LaneProgress, progress
 from pipeline.trace.record import StepRecord, Token, Trace
@@ -99,9 +99,10 @@ class Transcript:
     def _step(
         self, step: StepRecord, tokens: Sequence[Token], now: LaneProgress, trace: Trace
     ) -> dict[str, Any]:
-        fields = fields_of(StepRecord, step)
+        fields = fields_of(Round, step)
         return {
             **{name: _short(v) if isinstance(v, tuple) else v for name, v in fields.items()},
+            "time_s": step.time_s,
             "copied": step.copied,
             "drafted_at_s": step.drafted_at_s,
             "made": now.tokens,

@@ -1,8 +1,9 @@
-"""The contents of the KV caches after each step, and the measured cost of a rollback."""
+"""The contents of the KV caches and of their pools after each step, and the cost of a rollback."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def picture(trace: Trace) -> Json:
         "lane": name,
         "kept_as": f"This run keeps its keys and values {about}",
         "block": trace.pair.get("kv_block") or 0,
+        "limit": trace.pair.get("kv_memory") or 0,
         "models": {
             model: _steps(use, len(lane.steps)) for model, use in cache_use(trace, lane).items()
         },
@@ -47,6 +49,7 @@ def _steps(use: CacheUse, count: int) -> list[Json]:
         "megabytes": use.megabytes,
         "rolled": use.rolled_back or unknown,
         "rolled_so_far": use.rolled_back_so_far or unknown,
+        "pool": [asdict(pool) for pool in use.pools] if use.pools else unknown,
     }
     return [dict(zip(columns, step, strict=True)) for step in zip(*columns.values(), strict=True)]
 

@@ -52,5 +52,5 @@ MASKED = CachePolicy(
     summary="masks what is rolled back",
     about="in the model’s own states, without blocks. Tokens that are rolled back stay in place, "
     "masked, and take memory until the end.",
-    caches=lambda compiled, lock, lossless: MaskedKVCache,
+    caches=lambda setup: MaskedKVCache,
 )

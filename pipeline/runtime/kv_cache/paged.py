@@ -7,16 +7,18 @@ rollback only shortens the sequence and frees blocks: O(1), without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from threading import RLock
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.block_pool import BlockPool
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
     CachePolicy,
+    CacheSetup,
     Inputs,
     UnsupportedPolicyError,
 )
@@ -74,12 +76,12 @@ class PagedKVCache:
         self._min_tokens = 2 if batch_invariant else 1
         self._max_split = 0 if pool.quantised else MAX_DECODE_TOKENS
         self._length = 0
+        self._forgotten = 0  # tokens after the first block that have none any more
         self._table: list[int] = []  # physical block of each logical block
         self._bound: dict[str, ov.Tensor] = {}
         self._inputs: Inputs = {}
         self._layout: tuple[int, int] | None = None  # padding and tokens that `_inputs` are for
-        free = weakref.finalize(self, pool.free, self._table)
-        free.atexit = False  # else the process would wait for a running forward pass at its end
+        weakref.finalize(self, pool.abandon, self._table)
 
     @property
     def nbytes(self) -> int:
@@ -99,9 +101,8 @@ class PagedKVCache:
 
     def extend(self, count: int) -> Sequence[int]:
         """Allocates slots for so many more tokens; returns the blocks of the whole sequence."""
-        past = self._length
+        self._reserve(self._length + count)
         self._length += count
-        self._reserve(past)
         return self._table
 
     def append(self, tokens: Sequence[int], pad_to: int = 0) -> Inputs:
@@ -122,17 +123,23 @@ class PagedKVCache:
         inputs["input_ids"][padding:] = tokens
         sequences = count if count <= self._max_split else 1
         inputs["position_ids"][padding:] = np.arange(past, self._length)
-        inputs["past_lens"][-sequences:] = inputs["position_ids"][padding : padding + sequences]
-        inputs["max_context_len"][...] = max(self._length, padding)
+        begins = inputs["position_ids"][padding : padding + sequences]
+        inputs["past_lens"][-sequences:] = begins - self._forgotten
+        inputs["max_context_len"][...] = max(self._length - self._forgotten, padding)
         return inputs
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot roll {self._length} tokens back to {length}")
         self._length = length
-        while len(self._table) * BLOCK_SIZE - length >= BLOCK_SIZE:
+        while len(self._table) * BLOCK_SIZE - (length - self._forgotten) >= BLOCK_SIZE:
             self.pool.free([self._table.pop()])
             self._layout = None
+
+    def full_blocks(self) -> Iterator[NDArray[Any]]:
+        """The memory of its full blocks, those of keys and of values in every layer."""
+        for block in self._table[: (self._length - self._forgotten) // BLOCK_SIZE]:
+            yield from self.pool.contents(block)
 
     def _lay_out(self, padding: int, count: int) -> Inputs:
         """The inputs that map tokens to sequences and to blocks. Padding comes first."""
@@ -155,25 +162,36 @@ class PagedKVCache:
             "max_context_len": np.zeros((), np.int32),
         }
 
-    def _reserve(self, past: int) -> None:
-        """Makes the blocks after `past` writable, allocates missing ones, and binds the tensors."""
-        for place in range(past // BLOCK_SIZE, len(self._table)):
-            if (block := self.pool.writable(self._table[place])) != self._table[place]:
-                self._table[place], self._layout = block, None
-        while len(self._table) * BLOCK_SIZE < self._length:
-            self._table.append(self.pool.allocate())
-            self._layout = None
+    def _reserve(self, length: int) -> None:
+        """Makes the blocks of tokens up to `length` writable, allocates missing ones, and binds the
+        tensors. The sequence stays as it is if there is no memory for a block.
+        """
+        try:
+            written = (self._length - self._forgotten) // BLOCK_SIZE
+            for place in range(written, len(self._table)):
+                if (block := self.pool.writable(self._table[place])) != self._table[place]:
+                    self._table[place], self._layout = block, None
+            while len(self._table) * BLOCK_SIZE < length - self._forgotten:
+                self._table.append(self.pool.allocate())
+                self._layout = None
+        except UserError:
+            self.rollback(self._length)
+            raise
         if self._bound is not self.pool.tensors:
             self._bound = self.pool.tensors
             for name, tensor in self._bound.items():
                 self._request.set_tensor(name, tensor)
 
 
-def _caches(
-    compiled: ov.CompiledModel, lock: RLock, lossless: bool
-) -> Callable[[ov.InferRequest], PagedKVCache]:
-    pool = BlockPool(compiled, lock)
-    return lambda request: PagedKVCache(request, pool, lossless)
+class PagedCaches:
+    """Makes the caches of a model's sequences, whose blocks are in one pool."""
+
+    def __init__(self, setup: CacheSetup) -> None:
+        self.pool = BlockPool(setup)
+        self._lossless = setup.lossless
+
+    def __call__(self, request: ov.InferRequest) -> PagedKVCache:
+        return PagedKVCache(request, self.pool, self._lossless)
 
 
 PAGED = CachePolicy(
@@ -181,7 +199,7 @@ PAGED = CachePolicy(
     summary="rollback at no cost",
     about=f"in blocks of {BLOCK_SIZE} tokens, which a block table maps to memory. A rollback only "
     "shortens the sequence: nothing is copied, and empty blocks are freed.",
-    caches=_caches,
+    caches=PagedCaches,
     prepare=_prepare,
     token_axis=0,
     precision="f16",
@@ -189,4 +207,5 @@ PAGED = CachePolicy(
     prefill_chunk=_PREFILL_CHUNK,
     prefill_multiple=_PREFILL_MULTIPLE,
     block_size=BLOCK_SIZE,
+    limitable=True,
 )

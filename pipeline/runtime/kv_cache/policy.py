@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.runtime.kv_cache.memory import KVMemory
 from pipeline.runtime.kv_cache.precision import KVPrecision
 
 if TYPE_CHECKING:
@@ -69,6 +70,39 @@ class PrefixSharing(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """Rotary position embeddings of the default type, in which the first half of the channels is
+    paired with the second.
+
+    Attributes:
+        base: of the angles ("theta").
+        share: of each head's channels that are rotated.
+    """
+
+    base: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSetup:
+    """What the caches of one model have in common.
+
+    Attributes:
+        compiled: the model.
+        lock: held during each forward pass.
+        lossless: whether logits must not depend on the number of tokens in a forward pass.
+        memory: of the pair's caches.
+        rotary: the model's position embeddings; None where they are of another type.
+    """
+
+    compiled: ov.CompiledModel
+    lock: Lock
+    lossless: bool
+    memory: KVMemory
+    rotary: Rotary | None = None
+
+
 def _leave(model: ov.Model, family: str, device: str) -> None:
     """The stateful graph, as optimum-intel exports it, needs no preparation."""
 
@@ -81,32 +115,37 @@ class CachePolicy:
         name: in requests, in traces and on the command line.
         summary: a few words for a menu.
         about: how keys and values are stored, to follow "This run keeps its keys and values".
-        caches: takes a compiled model, the lock held while it runs, and whether it is lossless;
-            returns a function that makes the cache of an infer request.
+        caches: returns a function that makes the cache of an infer request.
         prepare: rewrites, in place, a model of a family for a device; raises
             UnsupportedPolicyError with the reason if it is not supported.
         token_axis: of hidden states.
         precision: of keys and values, unless a request names one.
+        precisions: that they can have.
         lossless_properties: of the plugin; they make logits independent of the number of tokens
             in a forward pass.
         prefill_chunk: tokens of a prompt read in one forward pass; None reads it whole.
         prefill_multiple: such a pass is padded to a multiple of this.
         block_size: tokens a block holds; None without blocks.
+        limitable: whether its memory can be limited: it is in pools of blocks, or there is none.
         exact: every token attends to all tokens before it, so that logits do not depend on what
             was cached, and speculation is lossless.
+        unbounded: a text may be longer than the model's context.
     """
 
     name: str
     summary: str
     about: str
-    caches: Callable[[ov.CompiledModel, RLock, bool], Callable[[ov.InferRequest], KVCache]]
+    caches: Callable[[CacheSetup], Callable[[ov.InferRequest], KVCache]]
     prepare: Callable[[ov.Model, str, str], None] = _leave
     token_axis: int = 1
     precision: KVPrecision = "f32"
+    precisions: tuple[KVPrecision, ...] = get_args(KVPrecision)
     lossless_properties: Properties = field(
         default_factory=lambda: {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
     )
     prefill_chunk: int | None = None
     prefill_multiple: int = 1
     block_size: int | None = None
+    limitable: bool = False
     exact: bool = True
+    unbounded: bool = False

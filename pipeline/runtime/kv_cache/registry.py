@@ -8,13 +8,14 @@ from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.runtime.kv_cache.policy import CachePolicy
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
+from pipeline.runtime.kv_cache.window import WINDOW
 
 DEFAULT_POLICY = PAGED.name
 FALLBACK_POLICY = STATEFUL.name  # for every model and device
 
 # By name, in the order of menus.
 POLICIES: dict[str, CachePolicy] = {
-    policy.name: policy for policy in (PAGED, STATEFUL, MASKED, UNCACHED)
+    policy.name: policy for policy in (PAGED, STATEFUL, MASKED, UNCACHED, WINDOW)
 }
 
 

@@ -42,5 +42,6 @@ UNCACHED = CachePolicy(
     name="uncached",
     summary="reads the whole text in every pass",
     about="nowhere: every forward pass reads the whole text again.",
-    caches=lambda compiled, lock, lossless: Uncached,
+    caches=lambda setup: Uncached,
+    limitable=True,
 )

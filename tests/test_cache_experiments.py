@@ -1,0 +1,93 @@
+"""The experiments on caches: what they measure, on the tiny pair."""
+
+import numpy as np
+import pytest
+
+from experiments import cache, compression, window
+from experiments.compression import packed
+from experiments.experiment import Setup
+from experiments.result import Result, number
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import find_pair
+from pipeline.models.store import Store
+from pipeline.request import Request
+from pipeline.runtime.model import OVModel
+from tests.tiny import CONTEXT, tiny, tiny_folder
+
+
+def load(kind, precision):
+    return tuple(OVModel(tiny_folder() / role, kind, precision) for role in ("target", "draft"))
+
+
+def tiny_setup():
+    choice = Choice(find_pair(tiny_folder()), Store())
+    return Setup(choice=choice, request=Request("Why?"), load=lambda _: tiny(), loaded=tiny())
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    """A short form of the experiment's rows, by cache and context."""
+    *_, result = cache.measured(load, CONTEXT, 1, Result())
+    assert result.complete
+    return {(row["cache"], row["context"]): row for row in result.rows}
+
+
+def test_every_kind_and_precision_is_measured_at_every_context_that_fits(sizes):
+    contexts = cache.contexts_of(CONTEXT, 1, "paged")
+    assert contexts == [64, 512, CONTEXT - 10]
+    cached = {
+        (f"{kind}, {precision}", context)
+        for kind, precision in cache.CASES
+        for context in contexts
+        if kind != "uncached"
+    }
+    assert len(cached) == 11 * 3
+    assert sizes.keys() == cached | {("uncached, f32", context) for context in (64, 512)}
+
+
+def test_memory_grows_with_context_and_precision_and_is_both_models_in_speculation(sizes):
+    for kind in ("paged", "stateful", "stateful-masked"):
+        precisions = [precision for case, precision in cache.CASES if case == kind]
+        bytes_of = [number(sizes[f"{kind}, {each}", 512]["target"]) for each in precisions]
+        assert bytes_of == sorted(bytes_of, reverse=True)
+        assert number(sizes[f"{kind}, f32", 512]["target"]) == pytest.approx(
+            8 * number(sizes[f"{kind}, f32", 64]["target"])
+        )
+    for row in sizes.values():
+        assert number(row["both"]) >= number(row["target"])
+    assert sizes["uncached, f32", 64]["both"] == 0
+
+
+def test_its_sentence_names_the_longest_context(sizes):
+    assert cache.EXPERIMENT.conclude([*sizes.values()]).startswith("At 1,014 tokens, the paged ")
+
+
+def test_lossless_compression_gives_back_what_it_was_given():
+    zeros = np.zeros((4, 1000), np.float16)
+    noise = np.random.default_rng(0).integers(0, 255, 4000, np.uint8)
+    assert packed([zeros]).ratio > 50
+    assert packed([noise]).ratio < 1.01
+    half = np.random.default_rng(0).normal(size=4000).astype(np.float16)
+    assert packed([half]).ratio > 1.05  # exponents repeat; without a place of their own they do not
+
+
+def test_compression_compares_every_precision_with_f32():
+    *_, result = compression.EXPERIMENT.measure(tiny_setup())
+    assert result.complete
+    first, *others = result.rows
+    assert [row["precision"] for row in result.rows] == ["f32", "f16", "u8", "u4"]
+    assert (first["top1"], first["kl"], first["agreeing"]) == (1, 0, 64)
+    assert number(others[0]["kl"]) < number(others[1]["kl"]) < number(others[2]["kl"])
+    megabytes = [number(row["mb"]) for row in result.rows]
+    assert megabytes == sorted(megabytes, reverse=True)
+    assert all(number(row["ratio"]) > 0.9 for row in result.rows)
+    assert compression.EXPERIMENT.conclude(result.rows).startswith("Beside f32, u8 takes ")
+
+
+def test_the_window_is_compared_with_the_whole_cache():
+    *_, result = window.EXPERIMENT.measure(tiny_setup())
+    assert result.complete
+    assert [row["tokens"] for row in result.rows] == [512]  # the tiny pair has no room for more
+    (row,) = result.rows
+    assert row["top1"] > 0.99  # nothing is forgotten but while the answer grows
+    assert window.EXPERIMENT.conclude(result.rows).startswith("Of 512 tokens, the window of 512 ")
