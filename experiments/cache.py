@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments.experiment import Experiment, Setup
 from experiments.result import Cell, Chart, Column, Result, Row, Rows, number
+from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.masked import MASKED
 from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
@@ -58,7 +59,7 @@ def contexts_of(context_length: int, repeats: int, kind: str) -> list[int]:
 def measured(
     load: Load, context_length: int, repeats: int, result: Result
 ) -> Generator[Result, None, None]:
-    """Measures every kind and precision that the models support, at every context.
+    """Measures every kind and precision at every context.
 
     Args:
         load: compiles both models for a kind of cache and a precision.
@@ -71,11 +72,7 @@ def measured(
     for kind, precision, contexts in cases:
         name = f"{kind}, {precision}"
         yield replace(result, doing=f"compiling for {name}")
-        try:
-            target, draft = load(kind, precision)
-        except UnsupportedPolicyError:
-            result = replace(result, planned=result.planned - len(contexts))
-            continue
+        target, draft = load(kind, precision)
         for context in contexts:
             sequences = target.sequence(), draft.sequence()
             for sequence in sequences:
@@ -142,9 +139,13 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         from pipeline.runtime.model import OVModel
 
         pair, store = setup.choice.pair, setup.choice.store
-        target, draft = (
-            OVModel(store.folder(model), kind, precision) for model in (pair.target, pair.draft)
-        )
+        try:
+            target, draft = (
+                OVModel(store.folder(model), kind, precision) for model in (pair.target, pair.draft)
+            )
+        except UnsupportedPolicyError as reason:
+            remedy = f"has no {kind} cache ({reason}); choose another pair"
+            raise UserError("pair", pair.name, remedy) from None
         return target, draft
 
     repeats = setup.repeats or _REPEATS
