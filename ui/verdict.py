@@ -23,6 +23,7 @@ _SETTINGS = (
     "settings avoid that."
 )
 _NONE = "–"
+_ALIKE = "Same distribution"
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
 
@@ -37,6 +38,7 @@ def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dic
     tone, headline, label, now = _headline(trace, earlier)
     label = f"{label} · {where}" if where else label + now
     mark, claim, reason = _agreement(trace)
+    proof = "How this was tested." if claim.startswith(_ALIKE) else ""
     acceptance = fast.acceptance_rate if fast else None
     efficiency = fast.block_efficiency if fast else None
     lanes = trace.lanes.values()
@@ -53,6 +55,7 @@ def verdict(trace: Trace, where: str = "", earlier: Sequence[float] = ()) -> dic
         "mark": mark,
         "same": claim,
         "same_text": reason,
+        "proof": proof,
     }
 
 
@@ -165,7 +168,7 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
     if not trace.deterministic:
         return (
             "alike",
-            "Same distribution, and here the same text." if same else "Same distribution.",
+            f"{_ALIKE}, and here the same text." if same else f"{_ALIKE}.",
             "With sampling the texts may differ by chance; at temperature 0 they are identical."
             + _rounding(trace),
         )
