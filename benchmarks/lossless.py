@@ -1,7 +1,7 @@
 """Checks that speculation changes no text: greedy texts are equal, sampled ones alike.
 
     python -m benchmarks.lossless [--count 500] [--drafter hybrid] [--draft-length 4]
-    python -m benchmarks.lossless --sampled [--contexts 200] [--draws 16]
+    python -m benchmarks.lossless --sampled [--contexts 200] [--draws 32]
 
 The first command answers held-out Dolly instructions with both decoders. A mismatch is printed with
 the gap between the two largest logits at the first token that differs. The second one compares
@@ -84,10 +84,10 @@ def main() -> int:
     sampling = parser.add_argument_group("sampled")
     sampling.add_argument("--sampled", action="store_true")
     sampling.add_argument("--contexts", type=int, default=200)
-    sampling.add_argument("--draws", type=int, default=16, help="of each variant, a context")
+    sampling.add_argument("--draws", type=int, default=32, help="of each variant, a context")
     sampling.add_argument("--temperature", type=float, default=1.0)
     sampling.add_argument("--top-p", type=float, default=0.95)
-    sampling.add_argument("--top-k", type=int, default=4, help="few, so that passes repeat")
+    sampling.add_argument("--top-k", type=int, default=3, help="few, so that passes repeat")
     options = parser.parse_args()
     try:
         records = held_out(options.data)

@@ -1,6 +1,6 @@
 """Checks that sampled text follows the target's distribution, whatever drafts it.
 
-    python -m benchmarks.lossless --sampled [--contexts 200] [--draws 16]
+    python -m benchmarks.lossless --sampled [--contexts 200] [--draws 32]
 
 Each context is the beginning of a text: a held-out question and a part of its answer. The exact
 distribution of the next two tokens follows from the target's logits, computed token by token. Every
@@ -44,7 +44,7 @@ LENGTHS = (*4 * (1, 2, 3, 4), 5, 6, 7, 8)
 TOKENS = 2  # of each text, whose joint distribution is tested
 FALSE_ALARM = 0.01  # probability that any variant fails although all are lossless
 # Assumed, so that `auto` drafts on any machine; for losslessness its lengths may be any.
-_COSTS = Costs(draft=0.1, verify=(1.0,) * (MAX_DRAFT_LENGTH + 1), block=0.1)
+_COSTS = Costs(0.15, tuple(1 + 0.1 * drafted for drafted in range(MAX_DRAFT_LENGTH + 1)), block=0.3)
 _LONGEST = 256  # tokens of a context
 _CERTAIN = 0.9  # probability of one outcome above which there is nothing to test
 _TRIES = 3  # places in an answer
