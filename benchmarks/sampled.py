@@ -208,9 +208,11 @@ def certify(
         draws: by each variant after each context.
 
     Raises:
-        UserError: no context was found.
+        UserError: no context was found, or any token of the vocabulary may follow one.
     """
     params, rng = request.sampling, np.random.default_rng(request.seed)
+    if not params.top_k:
+        raise UserError("top_k", 0, "choose at least 1; the target reads every possible token")
     whole = dolly.lanes(request)
     stats: dict[str, AcceptanceStats] = {
         name: _FixedCosts(spec.costs(_COSTS)) for name, spec in DRAFTERS.items()
@@ -218,9 +220,10 @@ def certify(
     result = Certificate([Fit(variant) for variant in VARIANTS], Fit(CONTROL))
     found = find_contexts(dolly, records, whole, params, rng)
     for number, context in zip(range(contexts), found, strict=False):
+        recalling = recalled(whole, context.tokens, params.top_k)
         lanes = replace(
-            recalled(whole, context.tokens),
-            memory=_memory(context),
+            recalling.lanes,
+            memory=_memory(recalling.numbers.of(context.earlier)),
             costs=lambda: _COSTS,
             stats=stats,
             candidates=0,
@@ -234,7 +237,8 @@ def certify(
             counts: Counter[Outcome] = Counter()
             for seed in rng.integers(2**32, size=draws).tolist():
                 seeded = replace(params, seed=seed)
-                counts[_draw(own, variant, context, seeded, length, fit)] += 1
+                drawn = _draw(own, variant, recalling.prompt, seeded, length, fit)
+                counts[tuple(recalling.numbers.tokens(drawn))] += 1
             fit.p_values.append(p_value(counts, context.probs, rng))
         yield result
     if not result.contexts:
@@ -299,22 +303,22 @@ def _repeats(text: Sequence[int], begin: int) -> list[int]:
     return found
 
 
-def _memory(context: Context) -> Memory:
+def _memory(text: Sequence[int]) -> Memory:
     memory = Memory()
-    memory.add(context.earlier)
+    memory.add(text)
     return memory
 
 
 def _draw(
     lanes: Lanes,
     variant: Variant,
-    context: Context,
+    prompt: Sequence[int],
     params: SamplingParams,
     length: int | Literal["auto"],
     fit: Fit,
 ) -> Outcome:
     """The first tokens of a text."""
-    prompt, drafter = context.tokens, variant.drafter
+    drafter = variant.drafter
     lane: Iterator[Event] = lanes.autoregressive(prompt, params, _BUDGET)
     if drafter:
         lane = lanes.speculative(prompt, params, _BUDGET, drafter, length)

@@ -40,6 +40,7 @@ class Sheet:
         passes: of the target.
         tested, accepted: drafted pixels.
         seconds: of decoding.
+        drafting: seconds of these in the draft.
     """
 
     levels: tuple[int, ...] = ()
@@ -48,6 +49,7 @@ class Sheet:
     tested: int = 0
     accepted: int = 0
     seconds: float = 0.0
+    drafting: float = 0.0
 
     def after(self, step: Step) -> Sheet:
         """With the pixels of one more step."""
@@ -58,6 +60,7 @@ class Sheet:
             self.tested + step.tested,
             self.accepted + step.accepted,
             self.seconds + step.seconds,
+            self.drafting + step.draft_s,
         )
 
     @property

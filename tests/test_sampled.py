@@ -1,6 +1,7 @@
 """The sampled certificate: what it computes, that it passes, and that it can fail."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from benchmarks.goodness import BINS, histogram, p_value, uniformity
-from benchmarks.recalled import recalled
+from benchmarks.recalled import MISSING, SIZE, Numbers, Rows, recalled
 from benchmarks.sampled import CONTROL, LENGTHS, VARIANTS, certify, find_contexts, joint
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import Costs
@@ -28,7 +29,7 @@ from training.corpus import Record
 from ui.plots.certificate import CERTIFICATE, certificate
 
 PARAMS = SamplingParams(1.0, top_k=3)
-CONTEXT = [1, 2, 5, 1, 2]
+CONTEXT = [0, 1, 2, 3, 4, 5, 1, 2]  # every token, in the order in which they are numbered
 
 distributions = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=12)
 
@@ -93,14 +94,16 @@ def test_the_histogram_counts_every_p_value_once(values):
 # --- models that recall --------------------------------------------------------------------------
 
 
-def fake_lanes(**changes):
+def fake_lanes(proposed=None, **changes):
+    """Lanes of six tokens, of which the draft can propose only some."""
+
     def target(prompt=()):
         model = FakeLM(6, 5, sharpness=1.0)
         model.hidden = lambda token: [float(token), 1.0]
         return model
 
     def draft(prompt=()):
-        return FakeLM(6, 9, like=target(), likeness=0.4, sharpness=1.0)
+        return FakeLM(6, 9, like=target(), likeness=0.4, sharpness=1.0, token_ids=proposed)
 
     costs = Costs(0.1, (1.0,) * 9, block=0.1)
     return Lanes(
@@ -112,17 +115,21 @@ def tokens_of(lane):
     return [(event.tokens, event.origins) for event in lane if isinstance(event, Step)]
 
 
+@pytest.mark.parametrize("proposed", [None, [2, 3, 4, 5]])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("k", [1, 4])
-def test_texts_of_recalled_models_are_those_of_the_models(drafter, k):
-    lanes = fake_lanes()
-    recalling = recalled(lanes, CONTEXT)
+def test_texts_of_recalled_models_are_those_of_the_models(drafter, k, proposed):
+    lanes = fake_lanes(proposed, end_ids=frozenset({4}))
+    recalling = recalled(lanes, CONTEXT, PARAMS.top_k)
+    numbers = recalling.numbers
+    texts = set()
     for seed in range(12):
         params = replace(PARAMS, seed=seed)
-        one, other = (
-            each.speculative(CONTEXT, params, 9, drafter, k) for each in (lanes, recalling)
-        )
-        assert tokens_of(one) == tokens_of(other)
+        one = tokens_of(lanes.speculative(CONTEXT, params, 9, drafter, k))
+        other = tokens_of(recalling.lanes.speculative(recalling.prompt, params, 9, drafter, k))
+        assert one == [(tuple(numbers.tokens(tokens)), origins) for tokens, origins in other]
+        texts.add(str(one))
+    assert len(texts) > 6
 
 
 def test_what_is_known_is_not_computed_again():
@@ -133,8 +140,8 @@ def test_what_is_known_is_not_computed_again():
         runs.append(model.widths)
         return model
 
-    lanes = recalled(replace(fake_lanes(), target=counted, block=None), CONTEXT)
-    first, again = (lanes.autoregressive(CONTEXT, PARAMS, 5) for _ in range(2))
+    recalling = recalled(replace(fake_lanes(), target=counted, block=None), CONTEXT, PARAMS.top_k)
+    first, again = (recalling.lanes.autoregressive(recalling.prompt, PARAMS, 5) for _ in range(2))
     texts = [tokens_of(first)]
     passes = sum(map(len, runs))
     texts.append(tokens_of(again))
@@ -145,11 +152,46 @@ def test_what_is_known_is_not_computed_again():
 def test_a_recalled_model_is_never_fed_a_long_pass_after_the_context():
     """Passes of more than nine tokens take other kernels, whose logits are not bit-identical."""
     model = FakeLM(6, 5)
-    lanes = recalled(replace(fake_lanes(), target=lambda prompt: model, block=None), CONTEXT)
+    lanes = replace(fake_lanes(), target=lambda prompt: model, block=None)
+    recalling = recalled(lanes, CONTEXT, PARAMS.top_k)
     for seed in range(20):
         params = replace(PARAMS, seed=seed)
-        tokens_of(lanes.speculative(CONTEXT, params, 30, "model", 8))
+        tokens_of(recalling.lanes.speculative(recalling.prompt, params, 30, "model", 8))
     assert max(model.widths[1:]) <= 9
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1), sharpness=st.floats(0.1, 8), top_p=st.floats(0.3, 1))
+def test_small_rows_have_the_distribution_and_the_confidence_of_the_whole_ones(
+    seed, sharpness, top_p
+):
+    rng = np.random.default_rng(seed)
+    row = (rng.normal(size=4000) * sharpness).astype(np.float32)
+    ids = np.sort(rng.permutation(9000)[:4000])
+    numbers = Numbers([ids])
+    rows, params = Rows(numbers, ids, 9000, 3), SamplingParams(1.0, top_k=3, top_p=top_p)
+    small = rows.small(row)
+    assert small.shape == (rows.vocab_size,) == rows.token_ids.shape
+    (whole,), (few,) = (probabilities(each[None], params) for each in (row, small))
+    kept = np.flatnonzero(few)
+    expected = {int(ids[at]): float(whole[at]) for at in np.flatnonzero(whole)}
+    found = zip(numbers.tokens(rows.token_ids[kept]), few[kept].tolist(), strict=True)
+    assert dict(found) == pytest.approx(expected, rel=1e-5)
+
+    def confidence(logits):
+        return 1 / np.exp(logits - logits.max(), dtype=np.float64).sum()
+
+    if sharpness > 1:  # elsewhere the others would be likelier than those that are kept
+        assert confidence(small) == pytest.approx(confidence(row), rel=1e-3)
+
+
+def test_tokens_are_numbered_apart_if_no_draft_has_them():
+    numbers = Numbers([np.array([3, 5]), np.array([5, 8])])
+    assert numbers.of([8, 4, 3, 4]) == [MISSING, 0, MISSING + 1, 0]
+    assert numbers.tokens([MISSING + 1, 0]) == [3, 4]
+    assert Numbers([np.array([3]), None]).of([4]) == [MISSING]
+    with pytest.raises(ValueError, match="more tokens occur"):
+        numbers.of(range(100, 100 + SIZE))
 
 
 # --- the certificate -----------------------------------------------------------------------------
@@ -224,7 +266,12 @@ def test_contexts_end_in_what_occurred_before_and_leave_a_choice():
 
 def test_without_a_context_there_is_one_line_that_says_so():
     with pytest.raises(UserError, match="contexts: 3 — none was found"):
-        [*certify(tiny(), [], Request("any", temperature=1.0), contexts=3, draws=5)]
+        [*certify(tiny(), [], Request("any", temperature=1.0, top_k=4), contexts=3, draws=5)]
+
+
+def test_without_top_k_there_is_one_line_that_says_so():
+    with pytest.raises(UserError, match="top_k: 0 — choose at least 1"):
+        next(certify(tiny(), RECORDS, Request("any", temperature=1.0), contexts=3, draws=5))
 
 
 def test_the_control_is_wrong_where_a_draft_is_rejected():
@@ -233,12 +280,13 @@ def test_the_control_is_wrong_where_a_draft_is_rejected():
     expected = joint(lanes.target(()), CONTEXT, PARAMS, frozenset())
 
     def counts(verify):
-        texts = {}
-        own = replace(recalled(lanes, CONTEXT), verify=verify)
+        texts = Counter()
+        recalling = recalled(replace(lanes, verify=verify), CONTEXT, PARAMS.top_k)
         for seed in range(6000):
-            lane = own.speculative(CONTEXT, replace(PARAMS, seed=seed), 3, "model", 2)
+            params = replace(PARAMS, seed=seed)
+            lane = recalling.lanes.speculative(recalling.prompt, params, 3, "model", 2)
             made = [token for tokens, _ in tokens_of(lane) for token in tokens]
-            texts[tuple(made[:2])] = texts.get(tuple(made[:2]), 0) + 1
+            texts[tuple(recalling.numbers.tokens(made[:2]))] += 1
         return texts
 
     assert_follows(counts(VERIFIERS["token"].verify), expected)
@@ -251,7 +299,7 @@ def test_the_control_is_wrong_where_a_draft_is_rejected():
 
 def test_the_committed_certificate_is_whole_passes_and_caught_the_wrong_verifier():
     found = certificate()
-    assert found["contexts"] >= 30
+    assert found["contexts"] >= 200
     kinds = {
         (fit["drafter"], fit["draft_length"], fit["verification"]) for fit in found["variants"]
     }

@@ -21,6 +21,8 @@ def _figures(sheet: Sheet) -> str:
     if not pixels:
         return ""
     each = f"{1e3 * sheet.seconds / pixels:.2f} ms a pixel"
+    if sheet.drafting:
+        each += f", {100 * sheet.drafting / sheet.seconds:.0f} % of it for drafts"
     return f"{pixels} pixels, {sheet.passes} target passes, {each}"
 
 
