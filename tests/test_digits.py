@@ -240,5 +240,8 @@ def test_the_sheets_stack_and_nothing_scrolls_sideways(browser, url, width):
         page.get_by_role("button", name="Draw ten digits").click()
         status_says(page, "Digits drawn")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        above, below = (page.locator(f"[data-lane={lane}]").bounding_box() for lane in LANES)
+        above, below = (
+            page.locator(f"[data-testid=digits] [data-lane={lane}]").bounding_box()
+            for lane in LANES
+        )
         assert below["y"] >= above["y"] + above["height"]
