@@ -1,9 +1,12 @@
-"""Checks that greedy speculative text equals greedy autoregressive text, token for token.
+"""Checks that speculation changes no text: greedy texts are equal, sampled ones alike.
 
     python -m benchmarks.lossless [--count 500] [--drafter hybrid] [--draft-length 4]
+    python -m benchmarks.lossless --sampled [--contexts 200] [--draws 32]
 
-Answers held-out Dolly instructions with both decoders. A mismatch is printed with the gap between
-the two largest logits at the first token that differs, and the exit status is then 1.
+The first command answers held-out Dolly instructions with both decoders. A mismatch is printed with
+the gap between the two largest logits at the first token that differs. The second one compares
+samples of every drafter with the target's exact distribution (`benchmarks.sampled`). If a check
+fails, the exit status is 1.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.report import save
+from benchmarks.sampled import certify
+from experiments.table import table
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.dolly import Dolly
@@ -25,7 +30,7 @@ from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.record import Trace
-from training.corpus import DATA, held_out
+from training.corpus import DATA, Record, held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +73,74 @@ def main() -> int:
     exact = [name for name, policy in POLICIES.items() if policy.exact]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default=DEFAULT_PAIR)
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--drafter", choices=DRAFTERS, default=HYBRID.name)
-    parser.add_argument("--draft-length", type=_length, default=4, help="a number, or auto")
-    parser.add_argument("--max-new-tokens", type=int, default=100)
     parser.add_argument("--kv-cache", choices=exact, default=DEFAULT_POLICY)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--lossy", action="store_true", help="the plugin's fastest settings")
+    greedy = parser.add_argument_group("greedy")
+    greedy.add_argument("--count", type=int, default=500)
+    greedy.add_argument("--drafter", choices=DRAFTERS, default=HYBRID.name)
+    greedy.add_argument("--draft-length", type=_length, default=4, help="a number, or auto")
+    greedy.add_argument("--max-new-tokens", type=int, default=100)
+    sampling = parser.add_argument_group("sampled")
+    sampling.add_argument("--sampled", action="store_true")
+    sampling.add_argument("--contexts", type=int, default=200)
+    sampling.add_argument("--draws", type=int, default=32, help="of each variant, a context")
+    sampling.add_argument("--temperature", type=float, default=1.0)
+    sampling.add_argument("--top-p", type=float, default=0.95)
+    sampling.add_argument("--top-k", type=int, default=3, help="few, so that passes repeat")
     options = parser.parse_args()
     try:
-        settings = {
-            "drafter": options.drafter,
-            "draft_length": options.draft_length,
-            "kv_cache": options.kv_cache,
-            "max_new_tokens": options.max_new_tokens,
-        }
-        records = held_out(options.data)[: options.count]
-        asked = [Request(r.instruction, r.context, **settings) for r in records]
-        dolly = Dolly(options.pair, lossless=not options.lossy)
+        records = held_out(options.data)
+        check = _sampled if options.sampled else _greedy
+        return check(options, records, Dolly(options.pair, lossless=not options.lossy))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _sampled(options: argparse.Namespace, records: list[Record], dolly: Dolly) -> int:
+    """Returns the exit status."""
+    request = Request(
+        "any",
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        kv_cache=options.kv_cache,
+    )
+    for certificate in certify(dolly, records, request, options.contexts, options.draws):
+        if certificate.contexts % 20 == 0:
+            print(certificate, file=sys.stderr)
+    fits = [fit.describe() for fit in (*certificate.fits, certificate.control)]
+    columns = ("drafter", "draft_length", "verification", "acceptance_rate", "distance")
+    rows = [[*(fit[column] or "" for column in columns), f"{fit['p']:.2g}"] for fit in fits]
+    table((*columns, "p"), rows)
+    print(certificate)
+    save(
+        "lossless-sampled",
+        pair=dolly.describe(dolly.models_for(request)),
+        lossless=not options.lossy,
+        kv_cache=options.kv_cache,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        contexts=certificate.contexts,
+        draws=options.draws,
+        limit=certificate.limit,
+        variants=fits[:-1],
+        control=fits[-1],
+    )
+    return 0 if certificate.lossless and certificate.caught else 1
+
+
+def _greedy(options: argparse.Namespace, records: list[Record], dolly: Dolly) -> int:
+    """Returns the exit status."""
+    settings = {
+        "drafter": options.drafter,
+        "draft_length": options.draft_length,
+        "kv_cache": options.kv_cache,
+        "max_new_tokens": options.max_new_tokens,
+    }
+    asked = [Request(r.instruction, r.context, **settings) for r in records[: options.count]]
 
     mismatches, refused, tokens, speedups = [], 0, 0, []
     for number, request in enumerate(asked, start=1):

@@ -53,6 +53,7 @@ def test_every_tab_draws_its_plots_as_wide_as_it_is_with_their_tables(after):
         "Acceptance": ("positions", "predicted"),
         "What if": ("speedups", "parts"),
         "Cache": ("caches",),
+        "How it works": ("certificate",),
     }.items():
         show_tab(page, tab)
         for name in names:
@@ -329,6 +330,21 @@ def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, 
         page.locator("[data-plot=cost] summary").click()
         assert page.evaluate("window.hacked") is None
         assert page.locator("#details :is(td, .how) :is(img, script)").count() == 0
+
+
+def test_a_sampled_verdict_leads_to_the_test_of_its_claim(page):
+    link = page.get_by_role("link", name="How this was tested")
+    run(page)
+    wait_for_end(page)
+    assert not link.is_visible()  # greedy: the texts themselves were compared
+    page.get_by_text("Settings").click()
+    page.get_by_label("number input for Temperature").fill("1")
+    run(page)
+    wait_for_end(page)
+    link.click()
+    shown = "document.querySelector('[data-plot=certificate]')?.getBoundingClientRect().top"
+    page.wait_for_function(f"{shown} < innerHeight / 2")
+    assert page.get_by_role("tab", name="How it works").get_attribute("aria-selected") == "true"
 
 
 def test_no_tab_scrolls_sideways(browser, url, dolly):

@@ -39,7 +39,7 @@ def test_each_plot_is_a_figure_that_plotly_knows_whatever_the_run_came_to():
         assert list(plots) == [
             "timeline",
             *("lanes", "race", "cost", "yield", "positions", "predicted"),
-            *("speedups", "parts", "caches"),
+            *("speedups", "parts", "caches", "certificate"),
         ]
         for plot in plots.values():
             assert plot.checked.layout.uirevision == each.created

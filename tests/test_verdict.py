@@ -214,6 +214,13 @@ def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature):
     assert words in verdict(inexact)["same_text"]
 
 
+def test_only_a_claim_about_distributions_has_a_test_to_lead_to():
+    assert verdict(timed(0.001, 0.011))["proof"] == ""
+    sampled = timed(0.001, 0.011, temperature=1.0)
+    assert verdict(sampled)["proof"] == "How this was tested."
+    assert verdict(alone(sampled, "speculative"))["proof"] == ""
+
+
 def test_interrupted_steps_are_told():
     trace = timed(0.001, 0.011)
     slow = trace.autoregressive

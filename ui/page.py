@@ -12,6 +12,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from experiments.experiment import Setup
+from pipeline.digits import Digits
 from pipeline.errors import UserError
 from pipeline.request import Request
 from ui import api, health, link, tour
@@ -28,6 +29,7 @@ from ui.run.recorded import LARGEST, recorded, too_large
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
+from ui.tabs.beyond_text import TAB as BEYOND_TEXT
 from ui.tabs.experiments import TAB as EXPERIMENTS
 from ui.tabs.experiments import VIEWS, ExperimentView, in_columns
 from ui.tabs.registry import TABS
@@ -70,6 +72,7 @@ class Page:
         queue_size: int = 16,
     ) -> None:
         self._loader, self._turn = loader, turn or Turn()
+        self._digits = Digits()
         with CheckedBlocks(
             title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
         ) as self.blocks:
@@ -149,6 +152,9 @@ class Page:
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name) as self._tabs[tab.name]:
+                    if tab is BEYOND_TEXT:
+                        label, name = "Draw ten digits", "draw-digits"
+                        self._digits_button = gr.Button(label, size="sm", elem_id=name)
                     tab.add(first.tabs.get(tab.name, ""))
                     if tab is EXPERIMENTS:
                         self._add_experiments()
@@ -190,6 +196,7 @@ class Page:
             button.click(partial(self.measure, view), **on_models)
             for view, button in self._measure.items()
         ]
+        running.append(self._digits_button.click(self.draw_digits, **on_models))
         stopping = controls.stop.click(None, cancels=running).then(
             self.stop, outputs=self._outputs, **at_once
         )
@@ -242,6 +249,14 @@ class Page:
             choice, load = self._loader.choice, self._loader.load
             setup = Setup(choice=choice, request=request, load=load, loaded=dolly)
             return session.measure(view, setup, dolly, self._turn)
+
+        yield from self._answer(session, form, start)
+
+    def draw_digits(self, session: Session, _: Mode, *form: Any) -> Iterator[Outputs]:
+        """Handles a click on the button that draws digits."""
+
+        def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
+            return session.draw_digits(self._digits, dolly, request, self._turn)
 
         yield from self._answer(session, form, start)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from experiments.experiment import Setup
 from pipeline.decoding.memory import Memory
+from pipeline.digits import Digits
 from pipeline.errors import UserError
 from pipeline.models.pairs import Pair
 from pipeline.request import Request
@@ -17,6 +18,7 @@ from pipeline.trace.record import Trace
 from ui.files import Files
 from ui.header import Status
 from ui.run.activity import Activity
+from ui.run.digits import DigitsDisplay
 from ui.run.experiment import ExperimentDisplay
 from ui.run.race import RaceDisplay, replayed
 from ui.run.recorded import read_trace
@@ -105,6 +107,16 @@ class Session:
         work = turn.hold(view.experiment.measure(setup))
         display = ExperimentDisplay(view, setup.request, dolly, turn.taken)
         yield from self._follow(Activity(work, display))
+
+    def draw_digits(
+        self, digits: Digits, dolly: Dolly, request: Request, turn: Turn
+    ) -> Iterator[Changes]:
+        """Draws digits with both methods. The last run stays on the page.
+
+        Closing it cancels the drawing; `stop` returns its final view.
+        """
+        work = turn.hold(digits.draw(request))
+        yield from self._follow(Activity(work, DigitsDisplay(request, dolly)))
 
     def _follow(self, activity: Activity) -> Iterator[Changes]:
         self._activity = activity

@@ -26,6 +26,7 @@ _SETTINGS = (
 _NONE = "–"
 _HEALTHY = "Nothing unusual."
 _CHECKED = "Acceptance, text, memory and logits are checked while a race runs."
+_ALIKE = "Same distribution"
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
 
@@ -46,6 +47,7 @@ def verdict(
     tone, headline, label, now = _headline(trace, earlier)
     label = f"{label} · {where}" if where else label + now
     mark, claim, reason = _agreement(trace)
+    proof = "How this was tested." if claim.startswith(_ALIKE) else ""
     acceptance = fast.acceptance_rate if fast else None
     efficiency = fast.block_efficiency if fast else None
     lanes = trace.lanes.values()
@@ -65,6 +67,7 @@ def verdict(
         "same_text": reason,
         "racing": "" if _ended(trace) else "yes",
         **_watch(signatures(trace) if found is None else found),
+        "proof": proof,
     }
 
 
@@ -202,7 +205,7 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
     if not trace.deterministic:
         return (
             "alike",
-            "Same distribution, and here the same text." if same else "Same distribution.",
+            f"{_ALIKE}, and here the same text." if same else f"{_ALIKE}.",
             "With sampling the texts may differ by chance; at temperature 0 they are identical."
             + _rounding(trace),
         )

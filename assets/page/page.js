@@ -42,6 +42,20 @@
     else soon ??= setTimeout(told, 400, line);
   }).observe(notice, { childList: true, characterData: true, subtree: true });
 
+  // A link to a plot in another tab, whose content Gradio makes when the tab is first selected.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-opens]");
+    if (!link) return;
+    event.preventDefault();
+    document.querySelector(`#details [data-tab-id="${link.dataset.opens}"]`).click();
+    const reach = () => {
+      const plot = document.querySelector(`[data-plot="${link.dataset.plotName}"]`);
+      if (plot?.offsetWidth) plot.scrollIntoView();
+      else requestAnimationFrame(reach);
+    };
+    reach();
+  });
+
   const address = () => new URL(location.pathname, location.origin);
 
   // Copies a text, and says so on the button for a while.

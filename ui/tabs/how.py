@@ -14,9 +14,10 @@ from pipeline.trace.metrics import TESTED, contradicts, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.trace.signatures import KINDS
 from pipeline.words import percent
+from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
-from ui.tabs.tab import RunTab
+from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
 _PAPER = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
 _BEFORE = 60  # characters of the text before the example
@@ -251,7 +252,8 @@ def _details(trace: Trace) -> Json:
 TAB = RunTab(
     name="how",
     title="How it works",
+    plots=(CERTIFICATE,),
     template="how/how.html",
-    scripts=("plots/table", "how/how"),
+    scripts=(*PLOT_SCRIPTS, "how/how"),
     details=_details,
 )

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from pipeline.trace.record import Trace
-from ui.tabs import acceptance, cache, experiments, how, steps, timings, trace_api, what_if
+from ui.tabs import (
+    acceptance,
+    beyond_text,
+    cache,
+    experiments,
+    how,
+    steps,
+    timings,
+    trace_api,
+    what_if,
+)
 from ui.tabs.tab import RunTab, Tab
 
 TABS: tuple[Tab, ...] = (
@@ -14,6 +24,7 @@ TABS: tuple[Tab, ...] = (
     cache.TAB,
     how.TAB,
     experiments.TAB,
+    beyond_text.TAB,
     trace_api.TAB,
 )
 RUN_TABS = {tab.name: tab for tab in TABS if isinstance(tab, RunTab)}

@@ -1,0 +1,247 @@
+"""Digits: the same decoders over grey levels, on the shipped pair and on the page."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.recalled import recalled
+from benchmarks.sampled import joint
+from pipeline.decoding.events import Origin, Step
+from pipeline.digits import DIGITS, FOLDER, LEVELS, PIXELS, Digits, Drawing, prompt
+from pipeline.errors import UserError
+from pipeline.request import Request
+from tests.chi_square import assert_follows
+from tests.served import opened, status_says
+from training import digits as training
+from training.fit import LOSSES
+from training.recipe import Phase
+from ui.tabs import beyond_text
+
+LANES = ("autoregressive", "speculative")
+WHOLE = len(DIGITS) * PIXELS
+
+
+@cache
+def pair():
+    return Digits()
+
+
+def drawn(**wanted):
+    *_, drawing = pair().draw(Request("digits", **wanted))
+    return drawing
+
+
+@pytest.mark.parametrize("verification", ["token", "block"])
+@pytest.mark.parametrize("k", [1, 4, 8, "auto"])
+def test_greedy_images_are_identical(k, verification):
+    drawing = drawn(draft_length=k, verification=verification)
+    assert drawing.complete
+    assert drawing.agreeing == WHOLE
+    if k != "auto":
+        assert drawing.fast.accepted > 0
+        assert drawing.fast.passes < drawing.slow.passes == WHOLE
+        assert set(drawing.fast.origins) >= {Origin.ACCEPTED, Origin.RESAMPLED}
+    assert set(drawing.slow.origins) == {Origin.TARGET}
+
+
+@pytest.mark.parametrize("verification", ["token", "block"])
+@pytest.mark.parametrize("k", [1, 4])
+def test_sampled_pixels_follow_the_targets_distribution(k, verification):
+    """The next two pixels after half an image, over 4,000 drawings."""
+    request = Request("digits", temperature=1.0, verification=verification)
+    half = [*prompt(3), *drawn(temperature=1.0).slow.levels[3 * PIXELS :][: PIXELS // 2]]
+    lanes = pair().lanes(request)
+    expected = joint(lanes.target(()), half, request.sampling, frozenset())
+    recalling, counts = recalled(lanes, half, LEVELS), Counter()
+    for seed in range(4000):
+        params = replace(request.sampling, seed=seed)
+        lane = recalling.lanes.speculative(recalling.prompt, params, k + 2, "model", k)
+        tokens = [token for event in lane if isinstance(event, Step) for token in event.tokens]
+        counts[tuple(recalling.numbers.tokens(tokens[:2]))] += 1
+    assert_follows(counts, expected)
+
+
+def test_every_pixel_is_a_grey_level():
+    drawing = drawn(temperature=2.0, seed=5)
+    for sheet in (drawing.slow, drawing.fast):
+        assert len(sheet.levels) == WHOLE
+        assert {*sheet.levels} <= {*range(LEVELS)}
+        assert len({*sheet.levels}) > 10
+
+
+def test_a_drawing_that_is_closed_leaves_the_pair_as_it_was():
+    drawing = pair().draw(Request("digits"))
+    *_, part = islice(drawing, 200)
+    drawing.close()
+    assert not part.complete
+    assert drawn().complete
+
+
+def test_the_weights_are_under_two_megabytes():
+    weights = [*FOLDER.glob("*/openvino_model.bin")]
+    assert len(weights) == 2
+    assert sum(file.stat().st_size for file in weights) < 2e6
+
+
+def test_without_its_models_there_is_one_line_that_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"^model: .* — add its openvino_model.xml"):
+        next(Digits(tmp_path).draw(Request("digits")))
+
+
+# --- the recipe ----------------------------------------------------------------------------------
+
+
+def test_a_tenth_of_the_images_is_held_out():
+    learned, held_out = training.images()
+    assert (len(learned), len(held_out)) == (1617, 180)
+    for part in (learned, held_out):
+        assert part.shape[1] == 1 + PIXELS
+        assert set(part[:, 0].tolist()) == {LEVELS + digit for digit in DIGITS}
+        assert int(part[:, 1:].max()) == LEVELS - 1
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6))
+def test_a_shift_moves_a_picture_by_a_pixel_at_most_and_keeps_its_name(seed):
+    image = torch.zeros(1, 1 + PIXELS, dtype=torch.long)
+    image[0, 0], image[0, 1 + 8 * 3 + 4] = LEVELS + 7, 16  # row 3, column 4
+    moved = training.shift(image, torch.Generator().manual_seed(seed))
+    assert moved[0, 0] == LEVELS + 7
+    (at,) = moved[0, 1:].nonzero().flatten().tolist()
+    assert abs(at // 8 - 3) <= 1
+    assert abs(at % 8 - 4) <= 1
+
+
+def small_recipe(name):
+    phase = Phase(name, (3e-3, 0.0), steps=40, warmup=4, rows=16)
+    return training.Recipe(layers=1, width=32, heads=1, phase=phase, dropout=0.0)
+
+
+def test_a_model_learns_from_images_and_a_smaller_one_from_it(tmp_path):
+    recipe, other = small_recipe("large"), small_recipe("small")
+    learned, held_out = (part[:64] for part in training.images())
+    large, small = training.new_model(recipe), training.new_model(other)
+    before = training.loss(large, held_out)
+    training.teach(large, learned, recipe, training.pixel_loss, tmp_path, shifted=True)
+    assert training.loss(large, held_out) < before - 0.5
+    images = training.samples(large, 20)
+    assert images.shape == (20, 1 + PIXELS)
+    assert int(images[:, 1:].max()) < LEVELS
+    training.teach(small, images, other, training.teacher_loss(large), tmp_path, shifted=False)
+    assert training.loss(small, held_out) < before - 0.5
+
+
+def test_an_interrupted_training_goes_on_from_its_checkpoint(tmp_path):
+    """What is finished is not trained again, and what was drawn from it is drawn again."""
+    recipe, (learned, _) = small_recipe("large"), training.images()
+
+    def taught():
+        model = training.new_model(recipe)
+        training.teach(model, learned[:64], recipe, training.pixel_loss, tmp_path, shifted=True)
+        return model
+
+    first, rows = taught(), (tmp_path / LOSSES).read_text()
+    again = taught()
+    assert (tmp_path / LOSSES).read_text() == rows
+    assert torch.equal(training.samples(first, 10), training.samples(again, 10))
+    other = replace(recipe, width=16)
+    model = training.new_model(other)
+    with pytest.raises(UserError, match="made with another configuration"):
+        training.teach(model, learned, other, training.pixel_loss, tmp_path, shifted=True)
+
+
+# --- on the page ---------------------------------------------------------------------------------
+
+
+def test_what_the_page_is_sent_is_the_drawing():
+    drawing = drawn(temperature=1.0, draft_length=4)
+    told = json.loads(beyond_text.value(drawing))
+    for lane, sheet in drawing.sheets.items():
+        assert told["sheets"][lane]["levels"] == [*sheet.levels]
+        assert told["sheets"][lane]["origins"] == [*sheet.origins]
+        assert f"{sheet.passes} target passes" in told["sheets"][lane]["figures"]
+    share = 100 * drawing.fast.drafting / drawing.fast.seconds
+    assert f"{share:.0f} % of it for drafts" in told["sheets"]["speculative"]["figures"]
+    assert "drafts" not in told["sheets"]["autoregressive"]["figures"]
+    assert told["claim"].startswith("Same distribution")
+    assert f"{100 * drawing.fast.acceptance_rate:.0f} % of tested drafts" in told["claim"]
+    assert json.loads(beyond_text.value(drawn()))["claim"].startswith("Identical: all 640 pixels")
+    assert json.loads(beyond_text.value(Drawing(Request("digits"))))["claim"] == ""
+
+
+def pixels(page, lane):
+    return page.eval_on_selector_all(
+        f"[data-testid=digits] [data-lane={lane}] .images i",
+        """pixels => pixels.map((pixel) => [
+            16 * pixel.style.getPropertyValue("--level"), pixel.dataset.origin])""",
+    )
+
+
+def test_the_page_draws_digits_with_both_methods(page):
+    page.get_by_role("tab", name="Beyond text").click()
+    page.get_by_role("button", name="Draw ten digits").click()
+    status_says(page, "Digits drawn")
+    claim = page.locator("[data-testid=digits] .claim")
+    claim.get_by_text("Identical: all 640 pixels agree").wait_for()
+    slow, fast = (pixels(page, lane) for lane in LANES)
+    assert [level for level, _ in slow] == [level for level, _ in fast]
+    expected = drawn(draft_length=4).fast  # the form's
+    assert fast == [
+        [level, origin] for level, origin in zip(expected.levels, expected.origins, strict=True)
+    ]
+    assert page.locator("[data-testid=digits] .image").count() == 2 * len(DIGITS)
+    assert page.locator(".panes[data-source=record]").is_visible()  # the run shown stays
+
+    page.get_by_text("Settings").click()
+    page.get_by_label("number input for Temperature").fill("1")
+    page.get_by_role("button", name="Draw ten digits").click()
+    claim.get_by_text("Same distribution").wait_for()
+    assert pixels(page, "autoregressive") != slow
+
+
+def slowly(draw):
+    """As `draw`, with a pause at each step."""
+
+    def drawing(*given):
+        for part in draw(*given):
+            time.sleep(0.01)
+            yield part
+
+    return drawing
+
+
+def test_a_drawing_is_stopped_like_a_run(page, monkeypatch):
+    """The last pixels stay, and the next drawing is whole."""
+    page.get_by_role("tab", name="Beyond text").click()
+    with monkeypatch.context() as patched:
+        patched.setattr(Digits, "draw", slowly(Digits.draw))
+        page.get_by_role("button", name="Draw ten digits").click()
+        page.locator("[data-testid=digits] .images i").nth(20).wait_for()
+        page.get_by_test_id("stop").click()
+        status_says(page, "Stopped")
+    assert 0 < len(pixels(page, "speculative")) < WHOLE
+    page.get_by_role("button", name="Draw ten digits").click()
+    status_says(page, "Digits drawn")
+    assert len(pixels(page, "speculative")) == WHOLE
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_the_sheets_stack_and_nothing_scrolls_sideways(browser, url, width):
+    with opened(browser, url, width) as page:
+        page.get_by_role("tab", name="Beyond text").click()
+        page.get_by_role("button", name="Draw ten digits").click()
+        status_says(page, "Digits drawn")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        above, below = (
+            page.locator(f"[data-testid=digits] [data-lane={lane}]").bounding_box()
+            for lane in LANES
+        )
+        assert below["y"] >= above["y"] + above["height"]

@@ -1,0 +1,105 @@
+"""The plot of the sampled certificate: p-values of every variant, and of a wrong verifier.
+
+It shows the committed result of `python -m benchmarks.lossless --sampled`, whatever the run.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.trace.record import Trace
+from ui.plots.figure import Figure, Json, axes, bar_style
+from ui.plots.plot import Plot
+from ui.plots.table import Table
+
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "lossless-sampled.json"
+_COLUMNS = ("Drafter", "Draft length", "Verification", "Accepted of tested", "Distance", "p")
+
+
+@cache
+def certificate() -> Json | None:
+    """The committed result; None without one."""
+    try:
+        return dict(json.loads(_RESULTS.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def _draw(trace: Trace) -> Figure:
+    found = certificate()
+    layout = axes(
+        trace.created,
+        "p-value of a context",
+        "share of the contexts",
+        barmode="group",
+        xaxis={"range": [0, 1], "tickformat": ".1f"},
+        yaxis={"tickformat": ".0%"},
+    )
+    if found is None:
+        return Figure([], layout, lambda: Table(_COLUMNS, []), "No result is committed.")
+    every = [sum(bins) for bins in zip(*(v["histogram"] for v in found["variants"]), strict=True)]
+    even = 1 / len(every)
+    data = [
+        _bars(f"all {len(found['variants'])} variants", every, bar_style("--accepted", "")),
+        _bars("a wrong verifier", found["control"]["histogram"], bar_style("--resampled", "/")),
+    ]
+    line = {"color": "var(--ink)", "width": 1, "dash": "dash"}
+    across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": even, "y1": even}
+    layout["shapes"] = [across | {"line": line}]
+    return Figure(data, layout, lambda: _table(found), _note(found))
+
+
+def _bars(name: str, counts: list[int], marker: Json) -> Json:
+    width, total = 1 / len(counts), sum(counts)
+    return {
+        "type": "bar",
+        "x": [round((at + 0.5) * width, 4) for at in range(len(counts))],
+        "y": [round(count / total, 5) for count in counts],
+        "name": name,
+        "marker": marker,
+        "hovertemplate": "p about %{x:.2f}<br>%{y:.1%} of the contexts<extra>%{fullData.name}"
+        "</extra>",
+    }
+
+
+def _table(found: Json) -> Table:
+    return Table(_COLUMNS, [_row(each) for each in (*found["variants"], found["control"])])
+
+
+def _row(fit: dict[str, Any]) -> list[str]:
+    rate = fit["acceptance_rate"]
+    return [
+        fit["drafter"] or "none, autoregressive",
+        fit["draft_length"] if fit["drafter"] else "",
+        fit["verification"] if fit["drafter"] else "",
+        "" if rate is None else f"{100 * rate:.0f} %",
+        f"{fit['distance']:.3f}",
+        f"{fit['p']:.2g}",
+    ]
+
+
+def _note(found: Json) -> str:
+    machine, smallest = found["environment"], min(fit["p"] for fit in found["variants"])
+    return (
+        f"Pair {found['pair']['name']}; temperature {found['temperature']:g}, top-p "
+        f"{found['top_p']:g}, top-k {found['top_k']}; {found['contexts']} contexts from held-out "
+        f"questions, {found['draws']} draws of each variant after each. Evenness is tested with "
+        f"Kolmogorov–Smirnov, at a limit of p = {found['limit']:.1g}: the smallest of the variants "
+        f"is {smallest:.2g}, the wrong verifier’s {found['control']['p']:.1g}. Measured on "
+        f"{machine['cpu']}, {found['created'][:10]}, with: python -m benchmarks.lossless --sampled"
+    )
+
+
+CERTIFICATE = Plot(
+    name="certificate",
+    heading="Sampled text follows the target: the test",
+    sentence="Every drafter, draft length and way to verify draws the next two tokens many times, "
+    "and chi-square compares them with the exact distribution, which follows from the target’s "
+    "logits. If they agree, all p-values are equally likely: every bar reaches the dashed line. "
+    "The wrong verifier samples from the target’s distribution after a rejection, and not from "
+    "the residual.",
+    draw=_draw,
+)
