@@ -184,7 +184,7 @@ class Quiet(FakeDolly):
 class Chosen:
     """A choice of models that are there."""
 
-    pair = store = device = None
+    pair = store = device = kv_memory = None
 
     def obtain(self):
         return iter(())

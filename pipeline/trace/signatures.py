@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 KINDS = {  # the most severe first
     "logits": Kind(
         "Logits that are no numbers",
-        "A model’s largest logit is NaN or infinite, or a drafted token is none of the target’s. "
+        "A model’s largest logit is not finite, or a drafted token is none of the target’s. "
         "Both are seen on rows that decoding reads anyway; the run ends with one line",
         "Convert the model again, or choose f32 weights",
         "Damage a weight of an IR; a test does",
