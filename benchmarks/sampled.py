@@ -29,7 +29,7 @@ from pipeline.decoding.events import Event, Origin, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.lm import CausalLM
 from pipeline.decoding.memory import Memory
-from pipeline.decoding.sampling import Probs, SamplingParams, probabilities, sample
+from pipeline.decoding.sampling import Probs, Rows, SamplingParams, probabilities, sample
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.decoding.verification.tokens import Verdict, Verify, verify
 from pipeline.dolly import Dolly
@@ -129,12 +129,13 @@ def _variants() -> Iterator[Variant]:
         samples = drafter.draft_model or drafter.block_draft
         for length in lengths:
             for verification, verifier in VERIFIERS.items():
-                if samples or verifier.verify is verify:  # a copy is verified token by token
+                # A copy is verified token by token.
+                if verifier.exact and (samples or verifier.verify is verify):
                     yield Variant(name, length, verification, verifier.verify)
 
 
 def without_residual(
-    target_probs: Probs,
+    target_probs: Rows,
     draft_probs: Probs | None,
     draft_tokens: Sequence[int],
     rng: np.random.Generator,

@@ -143,7 +143,7 @@ class Digits:
             target=lambda prompt: models.target.sequence(LEVELS),
             draft=lambda prompt: models.draft.sequence(LEVELS),
             costs=lambda: models.costs,
-            stats=models.stats,
+            stats=models.stats.setdefault(request.verification, {}),
             verify=find_verifier(request.verification).verify,
         )
 
