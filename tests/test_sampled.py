@@ -218,7 +218,7 @@ def test_every_drafter_is_certified_at_fixed_and_auto_lengths_and_by_each_verifi
     kinds = {(v.drafter, v.draft_length, v.verification) for v in VARIANTS if v.drafter}
     assert len(kinds) == len(VARIANTS) - 1
     for name in set(DRAFTERS) - {"lookup"}:  # a copy is verified token by token
-        for verification in VERIFIERS:
+        for verification in (each for each in VERIFIERS if VERIFIERS[each].exact):
             assert {(name, "fixed", verification), (name, "auto", verification)} <= kinds
     assert {("lookup", "fixed", "token"), ("lookup", "auto", "token")} <= kinds
 
