@@ -382,6 +382,7 @@ def test_a_zoom_survives_an_update(running):
 
 
 def test_while_a_run_goes_on_only_the_tab_that_is_looked_at_is_drawn(running):
+    drawn(running, "race")
     show_tab(running, "Steps")
     drawn(running, "cost")
     race, cost = (f"{PLOT % name}.data[0].x.length" for name in ("race", "cost"))
