@@ -26,6 +26,7 @@ _STYLES = _ROOT / "assets" / "page" / "page.css"
 _SIMULATION = _ROOT / "serving" / "results" / "simulation.json"
 _LONGEST_WAIT = 20  # seconds, the top of the plot
 _OURS, _OTHERS = "#0068b5", "#9aa5b1"
+_MARKS = "circle", "square", "diamond", "triangle-up", "cross", "star", "line-ns"  # by task
 
 
 def peers(results: dict[str, Any]) -> go.Figure:
@@ -52,6 +53,27 @@ def peers(results: dict[str, Any]) -> go.Figure:
         )
     )
     return figure.update_layout(xaxis_title="milliseconds per token, the embedded pair")
+
+
+def tasks(results: dict[str, Any]) -> go.Figure:
+    """Speedups of every engine over the fastest autoregressive one, on the tasks of Spec-Bench; a
+    line marks that of all questions.
+    """
+    rows = [row for row in results["results"] if "failed" not in row]
+    rows.sort(key=lambda row: row["over_fastest"]["all"])
+    engines = [row["engine"] for row in rows]
+    figure = go.Figure()
+    for place, task in enumerate(rows[0]["over_fastest"]):
+        figure.add_scatter(
+            x=[row["over_fastest"][task] for row in rows],
+            y=engines,
+            mode="markers",
+            name=task,
+            marker={"symbol": _MARKS[place], "size": 20 if task == "all" else 9, "line_width": 2},
+        )
+    figure.add_vline(x=1, line_dash="dash", line_color=_OTHERS)
+    figure.update_xaxes(title="speedup over the fastest autoregressive decoding of all engines")
+    return figure.update_layout(legend={"orientation": "h", "y": 1.12})
 
 
 def waiting(results: dict[str, Any]) -> go.Figure:
@@ -105,10 +127,13 @@ def experiment(view: Experiment, rows: Rows) -> go.Figure:
 
 
 def main() -> None:
-    path = RESULTS / "peers.json"
-    _write(peers(json.loads(path.read_text(encoding="utf-8"))), path)
-    if _SIMULATION.is_file():
-        _write(waiting(json.loads(_SIMULATION.read_text(encoding="utf-8"))), _SIMULATION)
+    for path, drawn in (
+        (RESULTS / "peers.json", peers),
+        (RESULTS / "spec_bench.json", tasks),
+        (_SIMULATION, waiting),
+    ):
+        if path.is_file():
+            _write(drawn(json.loads(path.read_text(encoding="utf-8"))), path)
     for each in EXPERIMENTS.values():
         if last := saved(each):
             _write(experiment(each, last.rows), path_of(each))
