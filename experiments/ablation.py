@@ -262,8 +262,8 @@ def _conclude(rows: Rows) -> str:
     return (
         f"In f32 at {_BUDGETS[-1]} tokens, over neither, the cache alone gains {cache}, "
         f"speculation alone {drafts}, both {both}; the joint gain is {_range(values)} the product "
-        f"of the single gains over all pairs, prompts and weights, and its 95% interval leaves out "
-        f"1 in {len(apart)} of {len(joint)} cases."
+        f"of the single gains over all pairs, prompts and weights, and differs from it (95 % "
+        f"interval) in {len(apart)} of {len(joint)} cases."
     )
 
 
@@ -292,8 +292,8 @@ EXPERIMENT = Experiment(
         Column("kl", "KL from f32", "nats per token", 5),
         Column("same", "Text as the reference’s", "%", 0),
         Column("interaction", "Joint over product of gains"),
-        Column("low", "Lower end, 95%"),
-        Column("high", "Upper end, 95%"),
+        Column("low", "Lower end, 95 %"),
+        Column("high", "Upper end, 95 %"),
     ),
     chart=Chart(
         kind="bars",

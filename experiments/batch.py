@@ -24,6 +24,7 @@ from pipeline.decoding.events import Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Verify, verify
+from pipeline.words import percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -54,7 +55,7 @@ class Method:
             return "autoregressive"
         imposed = "own acceptance"
         if self.acceptance is not None:
-            imposed = f"{self.acceptance:.0%} accepted, imposed"
+            imposed = f"{percent(self.acceptance)} accepted, imposed"
         return f"K = {self.length}, {imposed}"
 
 

@@ -31,6 +31,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
+from pipeline.words import percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.runtime.model import OVModel
@@ -154,14 +155,15 @@ def _conclude(rows: Rows) -> str:
     added = 1e3 * number(half["mb"]) / number(half["restored"])
     return (
         f"Beside f32, u8 takes {_share(byte, whole)} of the memory and keeps the most likely token "
-        f"at {number(byte['top1']):.1%} of positions, u4 {_share(nibble, whole)} and "
-        f"{number(nibble['top1']):.1%}. Lossless compression would save {saved:.0%} of f16, and "
-        f"decompression add {added:.0f} ms to each step at 1,000 tokens: it is not used."
+        f"at {percent(number(byte['top1']), 1)} of positions, u4 {_share(nibble, whole)} and "
+        f"{percent(number(nibble['top1']), 1)}. Lossless compression would save {percent(saved)} "
+        f"of f16, and decompression add {added:.0f} ms to each step at 1,000 tokens: it is not "
+        "used."
     )
 
 
 def _share(row: Row, whole: Row) -> str:
-    return f"{number(row['mb']) / number(whole['mb']):.0%}"
+    return percent(number(row["mb"]) / number(whole["mb"]))
 
 
 EXPERIMENT = Experiment(

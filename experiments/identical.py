@@ -19,6 +19,7 @@ from experiments.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.request import Request
+from pipeline.words import percent
 
 LENGTHS = (1, 2, 4)
 _MAX_NEW_TOKENS = 40
@@ -78,8 +79,8 @@ def _conclude(rows: Rows) -> str:
     proof = "Every draft is accepted, every round emits K + 1 tokens and every text is identical"
     return (
         f"{proof if exact else 'A draft is rejected or a text differs, which must not happen'}; "
-        f"at K = {lengths} the speed is {speedups} autoregression’s, within {worst:.0%} of what "
-        "the costs of forward passes predict."
+        f"at K = {lengths} the speed is {speedups} autoregression’s, within {percent(worst)} of "
+        "what the costs of forward passes predict."
     )
 
 

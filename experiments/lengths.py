@@ -23,6 +23,7 @@ from experiments.experiment import Experiment, Setup
 from experiments.prompts import KINDS
 from experiments.result import Chart, Column, Result, Row, Rows, even, number
 from pipeline.request import Request
+from pipeline.words import percent
 
 _MAX_NEW_TOKENS = 100
 _TOLERANCE = 0.05  # by which "auto" may be slower than the best fixed length
@@ -59,8 +60,8 @@ def _conclude(rows: Rows) -> str:
     close = sum(each <= _TOLERANCE for each in behind)
     return (
         f"auto is {speedup:.2f}× as fast as autoregression in the median of {len(behind)} kinds "
-        f"of prompts; it is within {_TOLERANCE:.0%} of the best fixed length for {close} of them, "
-        f"and {max(behind):+.0%} in time for the worst."
+        f"of prompts; it is within {percent(_TOLERANCE)} of the best fixed length for {close} of "
+        f"them, and {100 * max(behind):+.0f} % in time for the worst."
     )
 
 

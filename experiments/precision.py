@@ -21,7 +21,7 @@ from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import Model, Weights
 from pipeline.request import Request
-from pipeline.words import counted
+from pipeline.words import counted, percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -153,9 +153,10 @@ def _conclude(rows: Rows) -> str:
     drafts = [number(greedy[f"{_USUAL} + {draft}"]["acceptance"]) for draft in _EVERY]
     return (
         f"Beside speculation in f32, int8 for both is {_times(gains[0], first)}× as fast and keeps "
-        f"the most likely token at {number(usual['top1']):.1%} of positions, int4 "
-        f"{_times(gains[1], first)}× at {number(least['top1']):.1%}; the draft’s precision moves "
-        f"the acceptance by at most {counted(round(100 * (max(drafts) - min(drafts))), 'point')}."
+        f"the most likely token at {percent(number(usual['top1']), 1)} of positions, int4 "
+        f"{_times(gains[1], first)}× at {percent(number(least['top1']), 1)}; the draft’s precision "
+        "moves the acceptance by at most "
+        f"{counted(round(100 * (max(drafts) - min(drafts))), 'point')}."
     )
 
 

@@ -18,6 +18,7 @@ from experiments.result import Cell, Chart, Column, Mark, Result, Row, Rows, eve
 from experiments.shapes import SHAPES, draft_of, model_folder
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.record import Trace
+from pipeline.words import percent
 
 TARGETS = ("60M", "135M", "160M", "410M")
 RATIOS = (2, 4, 10, 20, 40)
@@ -189,18 +190,18 @@ def _conclude(rows: Rows) -> str:
     answer = f"No, {least:g}× is enough" if least < _ASKED else "Yes"
     error = statistics.median(number(row["error"]) for row in rows)
     return (
-        f"{answer}, if {_TYPICAL:.0%} of tested drafts are accepted: drafts "
+        f"{answer}, if {percent(_TYPICAL)} of tested drafts are accepted: drafts "
         f"{_listed(f'{ratio:g}×' for ratio in typical)} smaller than the target then run at "
         f"{_listed(f'{speedup:.2f}×' for speedup in typical.values())} autoregression. "
         f"They pay from an acceptance of {_listed(map(_from, curves))} on. Medians of the targets "
         f"at the fastest K, with random weights and imposed acceptance; the cost model's median "
-        f"error is {error:.1%}."
+        f"error is {percent(error, 1)}."
     )
 
 
 def _from(curve: Curve) -> str:
     found = curve.reaches(1.0)
-    return "none" if found is None else f"{found:.0%}"
+    return "none" if found is None else percent(found)
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from experiments.bandwidth import triads
 from experiments.experiment import Experiment, Setup
 from experiments.result import Cell, Chart, Column, Result, Row, Rows, number
 from pipeline.environment import environment
+from pipeline.words import percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     pass
@@ -126,7 +127,7 @@ def _conclude(rows: Rows) -> str:
 
 
 def _share(row: Row, name: str) -> str:
-    return f"{number(row[name]):.0%}"
+    return percent(number(row[name]))
 
 
 COLUMNS = (

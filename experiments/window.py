@@ -24,6 +24,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.window import CAPACITY, SINK, WINDOW
+from pipeline.words import percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.runtime.model import OVModel
@@ -111,10 +112,10 @@ def _conclude(rows: Rows) -> str:
     return (
         f"Of {number(long['tokens']):,.0f} tokens, the window of {CAPACITY} takes "
         f"{number(long['mb']):.1f} MB instead of {number(long['mb_whole']):.1f}; the most likely "
-        f"token stays the same at {number(long['top1']):.0%} of positions (at "
-        f"{number(short['tokens']):,.0f}: {number(short['top1']):.0%}), and the loss goes from "
-        f"{number(long['loss_whole']):.2f} to {number(long['loss']):.2f} nats per token. It is "
-        "lossy, and off by default."
+        f"token stays the same at {percent(number(long['top1']))} of positions (at "
+        f"{number(short['tokens']):,.0f}: {percent(number(short['top1']))}), and the loss goes "
+        f"from {number(long['loss_whole']):.2f} to {number(long['loss']):.2f} nats per token. It "
+        "is lossy, and off by default."
     )
 
 

@@ -8,6 +8,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def percent(share: float) -> str:
-    """A share in whole per cent: the counts behind one carry no more digits."""
-    return f"{100 * share:.0f} %"
+def percent(share: float, digits: int = 0) -> str:
+    """A share in whole per cent, where the counts behind it carry no more digits."""
+    return f"{100 * share:.{digits}f} %"

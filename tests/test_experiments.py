@@ -194,7 +194,7 @@ def test_what_is_said_of_auto_is_what_the_rows_say():
     ]
     said = lengths.EXPERIMENT.conclude(rows)
     assert said.startswith("auto is 1.22× as fast")  # the median of 10/8.2, 10/11 and 10/5
-    assert "within 5% of the best fixed length for 2 of them, and +10%" in said
+    assert "within 5 % of the best fixed length for 2 of them, and +10 %" in said
 
 
 def test_with_the_target_as_its_draft_everything_is_accepted_and_nothing_changes():

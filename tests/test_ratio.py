@@ -111,18 +111,18 @@ def test_a_row_has_the_median_of_the_targets_their_range_and_the_fastest_length(
 
 def test_the_question_is_answered_by_the_least_ratio_that_pays():
     said = EXPERIMENT.conclude([*rows_of(runs(linear, ("60M",), error=0.03))])
-    assert said.startswith("No, 2× is enough, if 80% of tested drafts are accepted")
+    assert said.startswith("No, 2× is enough, if 80 % of tested drafts are accepted")
     assert "at 1.30×, 1.50×, 1.70×, 1.90× and 2.10× autoregression" in said
-    assert "from an acceptance of 50%, 40%, 33%, 29% and 25% on" in said
+    assert "from an acceptance of 50 %, 40 %, 33 %, 29 % and 25 % on" in said
     assert "random weights and imposed acceptance" in said
-    assert "error is 3.0%" in said
+    assert "error is 3.0 %" in said
 
 
 def test_the_answer_is_yes_where_only_drafts_ten_times_smaller_pay():
     rows = [*rows_of(runs(lambda ratio, a: (0.4 if ratio < 10 else 1.0) + a / 2, ("60M",)))]
     said = EXPERIMENT.conclude(rows)
-    assert said.startswith("Yes, if 80%")
-    assert "from an acceptance of none, none, 0%, 0% and 0% on" in said
+    assert said.startswith("Yes, if 80 %")
+    assert "from an acceptance of none, none, 0 %, 0 % and 0 % on" in said
 
 
 def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():

@@ -33,7 +33,7 @@ def test_a_pass_is_compared_with_single_tokens_with_reading_and_with_computing()
     assert five["of_compute"] == pytest.approx(2.5 / 14)
     said = EXPERIMENT.conclude(rows)
     assert "takes 1.40 times as long" in said
-    assert "takes 40% of the time of a single token" in said
+    assert "takes 40 % of the time of a single token" in said
 
 
 def test_sizes_are_compared_by_their_passes_of_five_tokens():
