@@ -54,9 +54,11 @@ KINDS = {  # the most severe first
     ),
     "memory": Kind(
         "Memory near its limit",
-        f"The process has used {percent(NEAR)} of the memory of its machine or container",
+        f"The process has used {percent(NEAR)} of the memory of its machine or container, or the "
+        "KV caches as much of --kv-memory",
         "Choose fewer new tokens, int4 weights or a smaller pair",
-        "Run the container with little memory: docker run --memory",
+        "Start with a low --kv-memory and ask for a long answer, or the container with a low "
+        "--memory",
     ),
     "text": Kind(
         "Text that repeats itself",
