@@ -54,6 +54,7 @@ class PoolContract(RuleBasedStateMachine):
         self.sequences: list[dict[int, int]] = []  # of each sequence: the mark of each block
         self.marks = 0
         self.most, self.copies = 1, 0
+        self.allocations = 1  # of the padding
 
     def in_use(self):
         return Counter(block for sequence in self.sequences for block in sequence)
@@ -78,6 +79,7 @@ class PoolContract(RuleBasedStateMachine):
                 block = self.pool.allocate()
                 assert block not in self.in_use()
                 self.mark(sequence, block)
+                self.allocations += 1
             self.most = max(self.most, len(self.in_use()) + 1)
 
     @precondition(lambda self: self.sequences)
@@ -100,6 +102,7 @@ class PoolContract(RuleBasedStateMachine):
             own = self.pool.writable(block)
             assert (own != block) == others
             self.copies += others
+            self.allocations += others
             assert all((row == sequence[block]).all() for row in rows(self.pool, own))
             del sequence[block]
             self.mark(sequence, own)
@@ -136,6 +139,7 @@ class PoolContract(RuleBasedStateMachine):
         assert use.shared == sum(count > 1 for count in held.values())
         assert use.high_water == self.most
         assert use.copied == self.copies
+        assert self.pool.allocated == self.allocations
         assert use.pool_bytes == use.blocks * BLOCK == self.memory.held <= LIMIT * BLOCK
         assert use.used <= use.blocks
 
@@ -155,9 +159,10 @@ def test_a_pool_grows_by_need_and_shrinks_when_it_is_idle():
         blocks.append(pool.allocate())
         sizes.append(pool.use.blocks)
     assert sorted({*sizes}) == [8, 16, 32, 64, 128, 256]
+    assert pool.resized == 5
     assert all(size <= max(8, 2 * (place + 1)) for place, size in enumerate(sizes))
     pool.free(blocks)
-    assert pool.use.blocks == KEPT
+    assert (pool.use.blocks, pool.resized) == (KEPT, 6)
     assert pool.use.high_water == 201
     pool.trim()
     assert pool.use.blocks == 8

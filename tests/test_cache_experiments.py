@@ -7,6 +7,7 @@ from experiments import cache, compression, window
 from experiments.compression import packed
 from experiments.experiment import Setup
 from experiments.result import Result, number
+from pipeline.environment import process_memory
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import find_pair
 from pipeline.models.store import Store
@@ -56,6 +57,26 @@ def test_memory_grows_with_context_and_precision_and_is_both_models_in_speculati
     for row in sizes.values():
         assert number(row["both"]) >= number(row["target"])
     assert sizes["uncached, f32", 64]["both"] == 0
+
+
+def test_allocations_are_counted_where_there_are_blocks(sizes):
+    """Each model has at least the blocks that hold its tokens; every pool starts anew with 8, of
+    which one is for padding, and doubles.
+    """
+    for (kind, context), row in sizes.items():
+        if not kind.startswith("paged"):
+            assert (row["allocated"], row["resized"]) == (None, None)
+            continue
+        blocks = -(-context // 32)
+        assert 2 * blocks <= number(row["allocated"]) < 2 * (blocks + 20)
+        doublings = sum(8 * 2**n < blocks + 2 for n in range(9))
+        assert row["resized"] in (2 * doublings, 2 * (doublings + 1))
+    assert number(sizes["paged, f16", 512]["resized"]) > number(sizes["paged, f16", 64]["resized"])
+
+
+def test_the_growth_of_the_process_is_read_for_every_kind(sizes):
+    expected = bool(process_memory())  # not every system reports it
+    assert {row["grown"] is not None for row in sizes.values()} == {expected}
 
 
 def test_its_sentence_names_the_longest_context(sizes):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import comb
 
 import pytest
 
@@ -204,6 +205,53 @@ def test_the_seconds_of_a_token_by_part_add_up_to_its_own():
     for lane in ran().lanes.values():
         parts = token_seconds_by_part(lane)
         assert sum(parts.values()) == pytest.approx(lane.seconds_per_token)
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.33, 0.46, 0.8])
+def test_evidence_that_is_looked_at_after_every_test_deceives_as_rarely_as_it_says(threshold):
+    """Exactly, over all outcomes of 100 tests whose rate is the threshold: the evidence is 1 on
+    average, and the share of races in which it ever reaches 20 is 5 % at most.
+    """
+    few = [
+        comb(100, x)
+        * threshold**x
+        * (1 - threshold) ** (100 - x)
+        * PositionAcceptance(100, x).evidence_under(threshold)
+        for x in range(101)
+    ]
+    assert sum(few) == pytest.approx(1)
+    unconvinced, deceived = {0: 1.0}, 0.0  # chances, by how many were accepted
+    for tested in range(1, 101):
+        after: dict[int, float] = {}
+        for accepted, chance in unconvinced.items():
+            for now, share in ((accepted + 1, threshold), (accepted, 1 - threshold)):
+                if PositionAcceptance(tested, now).evidence_under(threshold) >= 20:
+                    deceived += chance * share
+                else:
+                    after[now] = after.get(now, 0.0) + chance * share
+        unconvinced = after
+    assert 0 < deceived <= 0.05
+
+
+def test_evidence_grows_with_rejections_and_is_no_less_where_nothing_could_pay():
+    grown = [PositionAcceptance(tested, 2).evidence_under(0.5) for tested in range(2, 40)]
+    assert grown == sorted(grown)
+    assert grown[0] < 1 < 100 < grown[-1]
+    assert PositionAcceptance(5, 5).evidence_under(1.0) == float("inf")
+
+
+def test_the_costs_of_a_run_can_be_taken_in_favour_of_drafting():
+    trace = timed(
+        {
+            "autoregressive": lambda step: {"verify_s": 0.010 + 0.001 * (step.index % 3)},
+            "speculative": lambda step: {"verify_s": 0.012 + 0.001 * (step.index % 3)},
+        },
+        max_new_tokens=100,
+    )
+    usual, favoured = measured(trace), measured(trace, errors=2)
+    assert usual == measured(trace, errors=0)
+    assert favoured.cost < usual.cost
+    assert favoured.break_even < usual.break_even
 
 
 def test_without_both_lanes_there_is_no_cost_model():

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from pipeline.decoding.events import FinishReason, Origin, Step
@@ -94,6 +95,31 @@ def test_what_only_chance_may_explain_is_not_named():
     assert names(race([*MIDDLING, 0, 0, 0, 0])) == []
 
 
+def test_few_races_at_break_even_are_named_however_often_they_are_looked_at():
+    """1 % of the times that the share falls under it, at most; and none where drafting pays."""
+    assert ever_named(0.46, races=60) <= 2
+    assert ever_named(0.6, races=60) == 0
+    assert ever_named(0.15, races=20) == 20
+
+
+def ever_named(acceptance, races):
+    """How many of the races, of 100 tests about, are named after any round."""
+    passes = np.random.default_rng(0).random((races, 50, 4)) < acceptance
+    counts = np.cumprod(passes, axis=2).sum(axis=2)
+    return sum(
+        any(names(cut(whole, rounds)) for rounds in range(16, 51, 2))
+        for whole in map(race, counts.tolist())
+    )
+
+
+def cut(trace, rounds):
+    """The race after so many rounds."""
+    lane = trace.speculative
+    tokens = tuple(token for token in lane.tokens if token.step < rounds)
+    lane = replace(lane, steps=lane.steps[:rounds], tokens=tokens)
+    return replace(trace, lanes={**trace.lanes, "speculative": lane})
+
+
 def test_only_the_last_16_tests_count():
     assert names(race(BAD + GOOD)) == []
     assert names(race(GOOD + BAD)) == ["acceptance"]
@@ -125,6 +151,30 @@ def test_costs_that_turn_out_lower_end_it_only_where_the_share_is_at_break_even(
 def test_once_drafting_has_stopped_it_costs_nothing_and_is_over():
     assert names(race([*BAD, *[None] * 7])) == ["acceptance"]
     assert names(race([*BAD, *[None] * 8])) == []
+
+
+def test_auto_is_not_named_while_it_is_stopping():
+    def by_auto(accepted):
+        trace = race(accepted)
+        return replace(trace, request={**trace.request, "draft_length": "auto"})
+
+    assert names(by_auto([*BAD, None])) == ["acceptance"]  # the last token is never drafted
+    assert names(by_auto([*BAD, None, None])) == []
+    assert names(by_auto([*BAD[:15], None, None, *BAD[15:]])) == []
+
+
+def test_times_that_vary_prove_less():
+    """Two of five drafts take a third of the time: drafting may cost less than its median says."""
+    few = [1, 0, 0, 0] * 12
+    steady = race(few)
+    lane = steady.speculative
+    steps = tuple(
+        replace(step, draft_s=step.draft_s / (3 if step.index % 5 < 2 else 1))
+        for step in lane.steps
+    )
+    uneven = replace(steady, lanes={**steady.lanes, "speculative": replace(lane, steps=steps)})
+    assert names(steady) == ["acceptance"]
+    assert names(uneven) == []
 
 
 def test_drafts_that_pay_at_no_acceptance_are_said_so():

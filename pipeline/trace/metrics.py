@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import mul
 from typing import Literal
 
 from pipeline.decoding.economics import CostModel, Costs
@@ -146,6 +147,19 @@ class PositionAcceptance:
         half = math.sqrt(weight * self.rate * (1 - self.rate) + weight**2 / 4) / (1 + weight)
         return min(self.rate, max(0.0, centre - half)), max(self.rate, min(1.0, centre + half))
 
+    def evidence_under(self, threshold: float) -> float:
+        """The evidence that tokens are accepted less often than `threshold`, in 0 … 1: the
+        likelihood of these tests, averaged over all rates under it, over that at it. It may be
+        looked at after every test: where tokens are accepted as often as the threshold or more, the
+        chance that it ever reaches 1 / α is α at most (Ville 1939).
+        """
+        if threshold >= 1:
+            return math.inf
+        odds, chances = threshold / (1 - threshold), self.tested + 1
+        # The terms of a binomial tail from accepted + 1, relative to its first.
+        terms = (odds * (chances - k) / (k + 1) for k in range(self.accepted + 1, chances))
+        return sum(accumulate(terms, mul, initial=1.0)) / (self.accepted + 1)
+
 
 def acceptance_by_position(lane: Lane) -> list[PositionAcceptance]:
     """Acceptance at each position of the draft, up to the last at which a token was tested."""
@@ -196,24 +210,39 @@ def residual(target: Mapping[int, float], draft: Mapping[int, float]) -> list[Re
 # --- economics ------------------------------------------------------------------------------------
 
 
-def measured(trace: Trace) -> CostModel | None:
+def measured(trace: Trace, errors: float = 0.0) -> CostModel | None:
     """The cost model of a run, from its medians; None where a lane has no steps, or fewer than
     `TESTED` drafts were tested. Verifying costs as much for every K as it did for this run's, and
     no less than a step.
+
+    Args:
+        errors: standard errors by which medians are taken in favour of drafting: those of drafting
+            and of verification lower, that of a step higher.
     """
     slow, fast = trace.autoregressive, trace.speculative
     if not (slow and fast and fast.acceptance_rate is not None and fast.tested >= TESTED):
         return None
-    rounds, step_s = [step for step in fast.steps if step.drafted], slow.median_step_s
+    rounds = [step for step in fast.steps if step.drafted]
+    step_s = _median([step.seconds for step in slow.steps], errors) if slow.steps else 0.0
     if not step_s:
         return None
-    verify = max(1.0, statistics.median(r.seconds - r.draft_s for r in rounds) / step_s)
+    verify = max(1.0, _median([r.seconds - r.draft_s for r in rounds], -errors) / step_s)
     if trace.drafts_blocks:
-        draft, block = 0.0, statistics.median(r.draft_s for r in rounds) / step_s
+        draft, block = 0.0, _median([r.draft_s for r in rounds], -errors) / step_s
     else:
-        draft, block = statistics.median(r.draft_s / len(r.drafted) for r in rounds) / step_s, 0.0
+        draft = _median([r.draft_s / len(r.drafted) for r in rounds], -errors) / step_s
+        block = 0.0
     length = statistics.median_high(len(r.drafted) for r in rounds)
     return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify), block=block), length)
+
+
+def _median(values: Sequence[float], errors: float) -> float:
+    """The median, or an end of its interval: the value so many standard errors of its rank above
+    it, whatever the distribution.
+    """
+    ordered, last = sorted(values), len(values) - 1
+    place = min(max(0.0, last / 2 + errors * math.sqrt(len(values)) / 2), last)
+    return (ordered[math.floor(place)] + ordered[math.ceil(place)]) / 2
 
 
 def not_predicted(trace: Trace) -> str:

@@ -21,8 +21,11 @@ from pipeline.trace.repetition import body, collapsed, repeats
 from pipeline.words import percent
 
 WINDOW = 16  # tested drafts
+_CONFIDENCE = 0.99  # whenever the share of the window falls under break-even
+_ERRORS = 2.0  # standard errors of the medians that break-even follows from, in its favour
 NEAR = 0.9  # of a limit of memory
 _IDLE_ROUNDS = 8  # without a draft: drafting has stopped, and costs nothing
+_IDLE_ROUNDS_OF_AUTO = 2  # it expects no gain; in one alone, the budget may have run out
 _HELD = 8  # tokens without a repetition, before it counts as over
 
 
@@ -51,9 +54,11 @@ KINDS = {  # the most severe first
     ),
     "memory": Kind(
         "Memory near its limit",
-        f"The process has used {percent(NEAR)} of the memory of its machine or container",
+        f"The process has used {percent(NEAR)} of the memory of its machine or container, or the "
+        "KV caches as much of --kv-memory",
         "Choose fewer new tokens, int4 weights or a smaller pair",
-        "Run the container with little memory: docker run --memory",
+        "Start with a low --kv-memory and ask for a long answer, or the container with a low "
+        "--memory",
     ),
     "text": Kind(
         "Text that repeats itself",
@@ -64,9 +69,11 @@ KINDS = {  # the most severe first
     ),
     "acceptance": Kind(
         "Acceptance under break-even",
-        f"So few of the last {WINDOW} tested drafts were accepted that, with 95 % confidence, "
-        "drafting costs more time than it saves. It is over when the share is at break-even again, "
-        "or when drafting has stopped",
+        f"Of the last {WINDOW} tested drafts, a smaller share was accepted than break-even, and so "
+        f"few since the share fell there that, with {percent(_CONFIDENCE)} confidence, drafting "
+        "costs more time than it saves. The confidence allows for a look after every round, and "
+        "for measured times that vary. It is over when the share is at break-even again, or when "
+        "drafting has stopped: with Auto, after two rounds without a draft",
         "Choose Auto, or another drafter",
         "The example with high temperature and eight drafts",
     ),
@@ -151,25 +158,32 @@ def _acceptance(trace: Trace, before: bool) -> str:
     """How far the latest tests are under break-even, by the costs of this run; "" if they are not,
     or if a lane or more tests are missing.
 
-    It begins where the upper end of the 95 % interval of their share is under break-even, and goes
-    on until the share itself is not, also where costs measured since would not have begun it.
+    It begins where all tests since their share fell under break-even, which may be more than
+    these, are evidence enough against the lower end of break-even's own interval. It goes on until
+    the share is at break-even, also where costs measured since would not have begun it.
     """
-    model, lane = measured(trace), trace.speculative
-    if model is None or lane is None:
+    model, cautious, lane = measured(trace), measured(trace, _ERRORS), trace.speculative
+    if model is None or cautious is None or lane is None:
         return ""
-    needed = math.inf if model.break_even is None else model.break_even
+    needed, least = (
+        math.inf if each.break_even is None else each.break_even for each in (model, cautious)
+    )
+    stopped = _IDLE_ROUNDS_OF_AUTO if trace.request["draft_length"] == "auto" else _IDLE_ROUNDS
     latest: deque[bool] = deque(maxlen=WINDOW)
-    under, idle = False, 0
+    tested = accepted = idle = 0  # since the share was at break-even
+    under = False
     for step in lane.steps:
         idle = 0 if step.drafted else idle + 1
         latest.extend([True] * step.accepted + [False] * (step.tested - step.accepted))
-        if idle >= _IDLE_ROUNDS:
+        tested, accepted = tested + step.tested, accepted + step.accepted
+        if idle >= stopped:
             latest.clear()
-        if len(latest) < WINDOW:
-            under = False
-            continue
-        tests = PositionAcceptance(WINDOW, sum(latest))
-        under = (tests.rate if under else tests.interval[1]) < needed
+        full = len(latest) == WINDOW
+        if idle >= stopped or (full and sum(latest) / WINDOW >= needed):
+            tested, accepted, under = 0, 0, False
+        elif full:
+            evidence = PositionAcceptance(tested, accepted).evidence_under(least)
+            under = under or evidence >= 1 / (1 - _CONFIDENCE)
     share = sum(latest) / WINDOW
     if not under and not (before and len(latest) == WINDOW and share < needed):
         return ""

@@ -32,6 +32,10 @@ class BlockPool:
             which grow at the beginning of a forward pass, before they are bound, and shrink only
             between forward passes.
 
+    Attributes:
+        allocated: blocks allocated so far, recycled ones included.
+        resized: times that its blocks were copied to tensors of another size.
+
     Raises:
         UserError: there is not enough memory for the first blocks.
     """
@@ -50,6 +54,7 @@ class BlockPool:
         self._abandoned: deque[Sequence[int]] = deque()  # to be freed
         self._fresh = 0  # the lowest block that was never in use
         self._shared = self._high_water = self._recycled = self._copied = 0
+        self.allocated = self.resized = 0
         self.tensors = self._allocated(1)
         self.block_bytes: int = sum(tensor.byte_size for tensor in self.tensors.values())
         self.tensors = {}
@@ -94,6 +99,7 @@ class BlockPool:
                 self._grow(len(self._ref_counts))
             block = heappop(self._free)
             self._ref_counts[block] = 1
+            self.allocated += 1
             self._high_water = max(self._high_water, self._used)
             self._recycled += block < self._fresh
             self._fresh = max(self._fresh, block + 1)
@@ -196,6 +202,7 @@ class BlockPool:
         for name, tensor in old.items():
             _by_block(self.tensors[name])[:kept] = _by_block(tensor)[:kept]
         self._ref_counts = self._ref_counts[:kept] + [0] * (capacity - kept)
+        self.resized += kept > 0
 
     def _allocated(self, capacity: int) -> dict[str, ov.Tensor]:
         import openvino as ov
