@@ -278,7 +278,7 @@ EXPERIMENT = Experiment(
     "the product of the two?",
     needs="memory for both models in float32, and a second pair to compare",
     arguments="--also PAIR",
-    seconds=2400,
+    seconds=840,
     columns=(
         Column("case", "Pair, prompt"),
         Column("cell", "Weights, cache, method"),

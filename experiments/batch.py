@@ -229,7 +229,7 @@ EXPERIMENT = Experiment(
     name="batch",
     title="Several sequences at once",
     question="At how many sequences in a batch does speculation stop paying?",
-    seconds=420,
+    seconds=70,
     columns=(
         Column("method", "Method"),
         Column("sequences", "Sequences", digits=0),

@@ -239,7 +239,7 @@ EXPERIMENT = Experiment(
     title="How small a draft",
     question="Must the draft be at least ten times smaller than the target?",
     needs="PyTorch, to make 22 models with random weights, once",
-    seconds=1500,
+    seconds=600,
     columns=(
         Column("ratio", "Draft smaller by"),
         Column("acceptance", "Imposed acceptance", "%", 0),

@@ -225,7 +225,7 @@ EXPERIMENT = Experiment(
     title="Typical acceptance, lossy",
     question="How far from the target’s distribution is the text if drafts pass that the target "
     "finds typical, and how much faster is it than exact verification?",
-    seconds=240,
+    seconds=80,
     columns=(
         Column("setting", "Drafter and temperature"),
         Column("rule", "Verification"),
