@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from gradio_client import Client
 from PIL import Image
+from playwright.sync_api import expect
 
 from pipeline.decoding.events import FinishReason
 from pipeline.errors import UserError
@@ -37,7 +38,7 @@ from tests.served import (
     to_the_end,
     wait_for_end,
 )
-from tests.traces import VARIED
+from tests.traces import VARIED, ran
 from tests.waiting import wait_until
 from ui.component import ASSETS, encode
 from ui.page import Page
@@ -46,6 +47,7 @@ from ui.run.turn import Turn
 from ui.session import Session
 from ui.tabs.experiments import VIEWS
 from ui.tabs.registry import TABS
+from ui.verdict import verdict
 
 BAD_INPUT = [  # field of the API, value, how its one line begins
     ("instruction", "", "instruction: “” —"),
@@ -97,7 +99,7 @@ def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser, 
     with served_page(Page(loader)) as url, opened(browser, url, status="Loading") as page:
         run(page, begins=False)
         wait_until(lambda: len(waiting) == 2)  # the page, and its run
-        assert page.get_by_test_id("badge").is_visible()  # not live yet
+        expect(page.get_by_test_id("badge")).to_be_visible()  # not live yet
         loading.set_result(FakeDolly(PLAIN))
         wait_for_end(page)
 
@@ -203,9 +205,9 @@ def test_marks_tell_where_each_token_came_from(page, dolly):
     assert len(refused) == lane.drafted - lane.accepted
 
     rejected = page.locator(".tok[data-state=rejected]").first
-    assert not rejected.is_visible()
+    expect(rejected).to_be_hidden()
     page.get_by_label("show rejected drafts").check()
-    assert rejected.is_visible()
+    expect(rejected).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -239,18 +241,19 @@ def test_a_token_tells_its_story_by_pointer_and_by_keyboard(page, dolly):
     step = lane.steps[resampled.step]
     page.locator(f".tok[data-state=resampled][data-step='{step.index}']").hover()
     card = page.locator(".token-card")
+    card.wait_for()
     told = card.inner_text()
     assert json.dumps(resampled.text) in told
     assert json.dumps(PLAIN[step.drafted[step.accepted]]) in told
     assert f"id {resampled.id}" in told
 
     page.mouse.move(0, 0)
-    assert not card.is_visible()
+    expect(card).to_be_hidden()
     page.locator("[data-testid=pane-speculative] .text").focus()
     page.keyboard.press("ArrowRight")
     first = card.inner_text()
     page.keyboard.press("ArrowRight")
-    assert card.is_visible()
+    expect(card).to_be_visible()
     assert card.inner_text() != first
 
 
@@ -258,14 +261,16 @@ def test_greedy_invents_no_number(page):
     run(page)
     wait_for_end(page)
     page.locator("[data-testid=pane-speculative] .text .tok[data-state=accepted]").first.hover()
-    told = page.locator(".token-card").inner_text()
+    card = page.locator(".token-card")
+    card.wait_for()
+    told = card.inner_text()
     assert "first choice of both models" in told
     assert "random number" not in told
 
 
 @pytest.mark.parametrize("stop", ["button", "Escape"])
 def test_stop_stops_the_run_and_the_next_one_works(page, dolly, stop):
-    dolly.pause = 0.2
+    dolly.pause = 0.5  # so that it goes on for longer than a minute
     run(page)
     page.locator("[data-testid=pane-autoregressive] .text .tok").nth(3).wait_for()
     if stop == "button":
@@ -294,7 +299,7 @@ def test_markup_stays_text(page, dolly):
         page.keyboard.press("ArrowRight")  # each token's card tells its text
     assert_shows(page, dolly.last_trace())
     assert page.evaluate("window.hacked") is None
-    assert page.locator(".pane .text .tok > * > *, .token-card :is(img, script)").count() == 0
+    expect(page.locator(".pane .text .tok > * > *, .token-card :is(img, script)")).to_have_count(0)
     assert dolly.last_trace().request["instruction"] == HOSTILE
 
 
@@ -344,7 +349,7 @@ def test_bad_input_gets_its_one_line_on_the_page(page):
         page.get_by_label(label, exact=True).fill(before)
     run(page)
     wait_for_end(page)
-    assert notice.inner_text() == ""
+    expect(notice).to_have_text("")
 
 
 def test_a_failing_engine_is_one_line_and_the_next_run_works(page, dolly):
@@ -355,7 +360,7 @@ def test_a_failing_engine_is_one_line_and_the_next_run_works(page, dolly):
     dolly.fails = False
     run(page)
     wait_for_end(page)
-    assert notice.inner_text() == ""
+    expect(notice).to_have_text("")
 
 
 @pytest.mark.parametrize("width", [360, 768])
@@ -488,10 +493,14 @@ def assert_still(page):
     assert sum(score for score, *_ in shifts) < 0.02, shifts
 
 
+SCREENS = [(360, 740), (768, 1024), (1366, 768)]  # pixels
+
+
 @pytest.mark.parametrize("guesses", [False, True])
-def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, guesses):
+@pytest.mark.parametrize(("width", "height"), SCREENS)
+def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, width, height, guesses):
     dolly.texts, dolly.pause = VARIED, 0.02  # a text that does not repeat itself
-    with opened(browser, url, width=1366, height=768) as page:
+    with opened(browser, url, width=width, height=height) as page:
         to_the_end(page)
         if guesses:
             page.get_by_role("button", name="Tour", exact=True).click()
@@ -509,7 +518,52 @@ def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, guesses):
         assert_still(page)
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (768, 1024), (1366, 768)])
+ENDS = {  # how a race may end: changed fields of its verdict
+    "disturbed": {
+        "why": "The machine was busy: 13 of 180 steps took over three times the median of their "
+        "kind, and count as that.",
+        "again": "Measure again",
+    },
+    "differs": {
+        "mark": "differs",
+        "same": "Not identical.",
+        "same_text": "The first 42 tokens agree, then the texts differ. With these settings "
+        "rounding depends on the number of tokens in a forward pass; the default settings avoid "
+        "that.",
+    },
+    "repeated": {
+        "headline": "1.0× — slower",
+        "headline_label": "per decoded token; 12 runs of this race: 0.87× to 11.31×",
+    },
+    "long": {
+        "rates": "1234 → 2345",
+        "counts": "of tested drafts accepted (123 of 156); 62 % of all drafts; 40 of 140 rounds "
+        "without a draft",
+    },
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(("width", "height"), SCREENS)
+def test_nothing_jumps_however_a_race_ends(browser, url, width, height, end):
+    with opened(browser, url, width, height=height) as page:
+        to_the_end(page)
+        next_frame(page)
+        page.evaluate(SHIFTS % "false")
+        told = verdict(ran(VARIED))
+        for value in (told | ENDS[end], told):
+            page.evaluate(
+                """(value) => document.dispatchEvent(
+                    new CustomEvent("update", { detail: { name: "verdict", value } }))""",
+                encode(value),
+            )
+            label = page.locator("#verdict [data-field=headline_label]")
+            expect(label).to_have_text(value["headline_label"])
+            next_frame(page)
+        assert_still(page)
+
+
+@pytest.mark.parametrize(("width", "height"), SCREENS)
 def test_nothing_jumps_after_the_first_paint(browser, url, width, height):
     with closing(browser.new_page()) as page:
         page.set_viewport_size({"width": width, "height": height})
