@@ -10,7 +10,7 @@ import os
 import shutil
 
 import pytest
-from playwright.sync_api import Error, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
 from tests.waiting import PATIENCE
 
@@ -62,6 +62,7 @@ def browser(tmp_path_factory):
                 pytest.fail(reason)
             pytest.skip(reason)
         browser.set_default_timeout(1000 * PATIENCE)
+        expect.set_options(timeout=1000 * PATIENCE)  # which has its own, of five seconds
         yield browser
         browser.close()
 

@@ -58,13 +58,16 @@ def next_frame(page):
 def run(page, instruction="Say something", begins=True):
     """Runs it; returns once the panes show it, and no longer the recorded run."""
     page.get_by_label("Instruction").fill(instruction)
+    if begins:  # or a live run before it is taken for this one
+        page.evaluate("delete document.querySelector('.panes').dataset.source")
     page.get_by_test_id("run").click()
     if begins:
         page.locator(".panes[data-source=live]").wait_for()
 
 
 def wait_for_end(page, reason="length", skip=True):
-    """Both lanes at once: in the replay after a race, one ends before the other.
+    """Both lanes at once: in the replay after a race, one ends before the other. The status and the
+    verdict are then those of the end.
 
     Args:
         skip: press the button that ends a replay, which is else as slow as one can follow.
@@ -73,7 +76,8 @@ def wait_for_end(page, reason="length", skip=True):
         """([reason, skip]) => {
             const playing = document.querySelector(".replay [data-do=play][data-playing=true]");
             if (skip && playing) document.querySelector(".replay [data-do=end]").click();
-            return document.querySelectorAll(`.pane[data-end=${reason}]`).length === 2;
+            return document.querySelector("#header header").dataset.state !== "running"
+                && document.querySelectorAll(`.pane[data-end=${reason}]`).length === 2;
         }""",
         arg=[reason, skip],
     )

@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
@@ -24,9 +25,10 @@ QUOTED = "Say \"it's\" \\n\n'''twice''' \u2028 {name} ünï 🐕"
 
 def test_the_example_of_the_page_runs_as_it_stands(page, url):
     page.get_by_role("tab", name="Trace & API").click()
-    example = page.get_by_label("An example in Python").inner_text()
-    assert url in example
-    assert f"{url}v1" in page.locator("article.api").inner_text()
+    shown_example = page.get_by_label("An example in Python")
+    expect(shown_example).to_contain_text(url)
+    example = shown_example.inner_text()
+    expect(page.locator("article.api")).to_contain_text(f"{url}v1", use_inner_text=True)
     ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "fake" in ran.stdout
@@ -45,7 +47,9 @@ def test_the_copied_script_runs_what_the_page_ran(browser, url, dolly):
         wait_for_end(page)
         answers = {lane: "".join(shown(page, lane)) for lane in dolly.last_trace().lanes}
         page.get_by_role("button", name="Copy as Python").click()
-        page.get_by_role("button", name="Python copied").wait_for()
+        page.wait_for_function(  # in the page, since it is said for two seconds
+            "document.getElementById('copy-python').textContent === 'Python copied'"
+        )
         script = page.evaluate("navigator.clipboard.readText()")
     asked = dolly.last_trace().request
     assert (asked["instruction"], asked["max_new_tokens"]) == (QUOTED, 9)
@@ -65,7 +69,9 @@ def test_the_copied_script_names_only_what_differs_from_the_defaults(browser, ur
         page.get_by_role("button", name="Settings").click()
         page.get_by_label("Instruction").fill("Say it")
         page.get_by_role("button", name="Copy as Python").click()
-        page.get_by_role("button", name="Python copied").wait_for()
+        page.wait_for_function(  # in the page, since it is said for two seconds
+            "document.getElementById('copy-python').textContent === 'Python copied'"
+        )
         script = page.evaluate("navigator.clipboard.readText()")
     call = ast.parse(script).body[2].value
     given = {keyword.arg: keyword.value.value for keyword in call.keywords}

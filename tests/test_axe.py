@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import pytest
+from playwright.sync_api import expect
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.served import opened, run, status_says, to_the_end, wait_for_end
@@ -89,6 +90,6 @@ def test_a_race_is_set_run_and_read_by_keyboard_alone(browser, url):
         wait_for_end(page)
         tab_to(page, "Speculative answer")
         page.keyboard.press("ArrowRight")
-        assert page.locator(".token-card").is_visible()
+        expect(page.locator(".token-card")).to_be_visible()
         page.keyboard.press("Escape")
-        assert not page.locator(".token-card").is_visible()
+        expect(page.locator(".token-card")).to_be_hidden()

@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,7 +100,9 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     choose(page, "KV precision", "u8")
     choose(page, "Verification", "As a block")
     page.get_by_role("button", name="Copy link").click()
-    page.get_by_role("button", name="Link copied").wait_for()
+    page.wait_for_function(  # in the page, since it is said for two seconds
+            "document.getElementById('copy-link').textContent === 'Link copied'"
+        )
     copied = page.evaluate("navigator.clipboard.readText()")
     assert dict(parse_qsl(urlsplit(copied).query)) == {
         "instruction": HOSTILE,
@@ -115,9 +118,9 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
             "text => document.querySelector('#instruction textarea').value === text", arg=HOSTILE
         )
         other.get_by_text("Settings").click()
-        assert other.get_by_label("number input for Temperature").input_value() == "0.7"
-        assert other.get_by_label("Seed", exact=True).input_value() == "5"
-        assert other.get_by_label("Draft length K", exact=True).input_value() == "6"
+        expect(other.get_by_label("number input for Temperature")).to_have_value("0.7")
+        expect(other.get_by_label("Seed", exact=True)).to_have_value("5")
+        expect(other.get_by_label("Draft length K", exact=True)).to_have_value("6")
         assert len(dolly.started) == started
         assert other.evaluate("window.hacked") is None
         run(other)
@@ -130,7 +133,7 @@ def test_a_hostile_link_is_one_line_and_the_form_keeps_its_own(browser, url):
     bad = urlencode({name: HOSTILE for name in link.DEFAULTS if name != "context"})
     with opened(browser, f"{url}?{bad}") as page:
         page.get_by_test_id("notice").filter(has_text="link: “").wait_for()
-        assert page.get_by_label("Instruction").input_value() == HOSTILE
+        expect(page.get_by_label("Instruction")).to_have_value(HOSTILE)
         assert page.evaluate("window.hacked") is None
         run(page)
         wait_for_end(page)
@@ -171,7 +174,7 @@ def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(brows
     with served_page(small) as url, opened(browser, f"{url}?max_new_tokens=100") as page:
         page.get_by_test_id("notice").filter(has_text="max_new_tokens=100").wait_for()
         page.get_by_text("Settings").click()
-        assert page.get_by_label("New tokens", exact=True).input_value() == "8"
+        expect(page.get_by_label("New tokens", exact=True)).to_have_value("8")
         page.get_by_role("button", name="An example").click()
         page.locator(".panes[data-source=live]").wait_for()
         wait_for_end(page)
@@ -208,7 +211,7 @@ def test_one_after_the_other_ends_a_lane_before_it_begins_the_next(page, dolly):
     page.locator("[data-testid=pane-speculative] .text .tok").first.wait_for()
     dolly.pause = 0.0
     ended = "[data-testid=pane-autoregressive] .text .tok"
-    assert page.locator(ended).count() == 100
+    expect(page.locator(ended)).to_have_count(100)
     wait_for_end(page)
 
 
@@ -218,7 +221,7 @@ def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
     page.get_by_role("button", name="Run", exact=True).wait_for()
     run(page)
     page.locator(f"[data-testid=pane-{lane}][data-end=length]").wait_for()
-    assert page.get_by_test_id("notice").inner_text() == ""
+    expect(page.get_by_test_id("notice")).to_have_text("")
     assert list(dolly.last_trace().lanes) == [lane]
 
 
@@ -227,8 +230,7 @@ def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browse
     with served(dolly) as url, opened(browser, url) as other, opened(browser, url) as page:
         page.get_by_text("Settings").click()
         page.get_by_label("Pair", exact=True).click()
-        options = page.get_by_role("option").all_inner_texts()
-        assert any(option.startswith("Dolly v2 12B") for option in options)
+        page.get_by_role("option").filter(has_text="Dolly v2 12B").wait_for()
         page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
         page.get_by_role("button", name="Load", exact=True).click()
         page.get_by_role("button", name="Ideas for a gift").wait_for()  # an example of that pair
@@ -245,6 +247,7 @@ WITH_BLOCK = replace(PAIR, block=Path("a folder"))
 
 def drafters(page):
     page.get_by_label("Drafter", exact=True).click()
+    page.get_by_role("option").first.wait_for()
     offered = page.get_by_role("option").all_inner_texts()
     page.keyboard.press("Escape")
     return [title.partition(":")[0].removeprefix("✓").strip() for title in offered]

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import islice
 
 import pytest
+from playwright.sync_api import expect
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -197,8 +198,8 @@ def test_the_page_draws_digits_with_both_methods(page):
     assert fast == [
         [level, origin] for level, origin in zip(expected.levels, expected.origins, strict=True)
     ]
-    assert page.locator("[data-testid=digits] .image").count() == 2 * len(DIGITS)
-    assert page.locator(".panes[data-source=record]").is_visible()  # the run shown stays
+    expect(page.locator("[data-testid=digits] .image")).to_have_count(2 * len(DIGITS))
+    expect(page.locator(".panes[data-source=record]")).to_be_visible()  # the run shown stays
 
     page.get_by_text("Settings").click()
     page.get_by_label("number input for Temperature").fill("1")

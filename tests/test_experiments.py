@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
+from playwright.sync_api import expect
 
 from experiments import __main__ as command
 from experiments import identical, lengths, ratio, request, signatures, typical
@@ -382,14 +383,14 @@ def test_the_page_shows_the_committed_results_at_once(page):
     for view in VIEWS:
         of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")["experiment"]
         of_view.locator(".came-out", has_text=texts["sentence"]).wait_for()
-        assert of_view.locator(".measured").text_content() == texts["badge"]
+        expect(of_view.locator(".measured")).to_have_text(texts["badge"])
         assert of_view.locator(".start").is_visible() == view.experiment.brief
         assert of_view.locator(".command").is_visible() != view.experiment.brief
         of_view.scroll_into_view_if_needed()
         if texts["plotted"] == "yes":
             of_view.locator(".js-plotly-plot .main-svg").first.wait_for()
         else:
-            assert not of_view.locator("[data-plot]").is_visible()
+            expect(of_view.locator("[data-plot]")).to_be_hidden()
 
 
 @pytest.mark.parametrize(("width", "columns"), [(360, 1), (1366, 2)])
@@ -416,11 +417,11 @@ def test_an_experiment_is_run_on_the_page(page):
     of_request.get_by_role("button", name="Run “Your request” here").click()
     of_request.locator(".measured", has_text="Measured here").wait_for()
     status_says(page, "Measured: Your request")
-    assert "The fastest fixed draft length is" in of_request.locator(".came-out").inner_text()
+    expect(of_request.locator(".came-out")).to_contain_text("The fastest fixed draft length is", use_inner_text=True)
     of_request.get_by_text("As a table").click()
     of_request.locator("tbody tr").nth(len(LENGTHS) - 1).wait_for()
-    assert of_request.locator("tbody tr").count() == len(LENGTHS)
-    assert page.locator(".panes[data-source=record]").is_visible()  # the run shown stays
+    expect(of_request.locator("tbody tr")).to_have_count(len(LENGTHS))
+    expect(page.locator(".panes[data-source=record]")).to_be_visible()  # the run shown stays
     with page.expect_download() as download:
         of_request.locator("[data-keep=csv]").click()
     assert download.value.suggested_filename == "dolly-request.csv"
@@ -435,7 +436,7 @@ def test_an_experiment_is_stopped_where_it_was_started(page, dolly):
     of_request.get_by_role("button", name="Stop “Your request”").click()
     status_says(page, "Stopped")
     of_request.locator(".start").wait_for()
-    assert "of 30 measured" in of_request.locator(".so-far").inner_text()
+    expect(of_request.locator(".so-far")).to_contain_text("of 30 measured", use_inner_text=True)
 
 
 def test_the_page_says_in_one_line_why_it_could_not_measure(page, dolly):
@@ -446,12 +447,12 @@ def test_the_page_says_in_one_line_why_it_could_not_measure(page, dolly):
     status_says(page, "Failed")
     of_request.locator(".start").wait_for()
     texts = shown(REQUEST, None, "saved")["experiment"]  # the committed result is back
-    assert of_request.locator(".came-out").text_content() == texts["sentence"]
+    expect(of_request.locator(".came-out")).to_have_text(texts["sentence"])
 
 
 def test_an_experiment_waits_for_the_run_before_it(browser):
-    dolly = FakeDolly(PLAIN, pause=0.05)
-    with served(dolly) as url, opened(browser, url) as first, opened(browser, url) as second:
+    dolly, long = FakeDolly(PLAIN, pause=0.2), "?max_new_tokens=512"
+    with served(dolly) as url, opened(browser, url + long) as first, opened(browser, url) as second:
         first.get_by_test_id("run").click()
         status_says(first, "Racing")
         of_request = card(second, "request")

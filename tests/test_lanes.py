@@ -125,8 +125,8 @@ def test_the_recorded_run_replays_badged_while_the_models_load(browser):
         loading.set_result(FakeDolly(PLAIN))
         run(page)
         wait_for_end(page)
-        assert not page.get_by_test_id("badge").is_visible()
-        assert "Recorded" not in page.get_by_test_id("verdict").inner_text()
+        expect(page.get_by_test_id("badge")).to_be_hidden()
+        expect(page.get_by_test_id("verdict")).not_to_contain_text("Recorded", use_inner_text=True)
 
 
 def test_a_replay_begins_when_it_is_in_sight(browser, url):
@@ -172,11 +172,11 @@ def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
                 && getComputedStyle(waiting).borderStyle === "dashed";
         }"""
     )
-    assert page.get_by_test_id("scrubber").is_disabled()
+    expect(page.get_by_test_id("scrubber")).to_be_disabled()
     page.get_by_test_id("stop").click()
     wait_for_end(page, "cancelled")
     assert pending(page) == []
-    assert page.get_by_test_id("scrubber").is_enabled()
+    expect(page.get_by_test_id("scrubber")).to_be_enabled()
 
 
 def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
@@ -229,7 +229,7 @@ def test_a_race_too_fast_to_follow_is_replayed_slowly_and_says_so(page, dolly):
     dolly.pause = 0.004  # 100 tokens each: 0.4 s
     run(page)
     page.get_by_test_id("slowed").filter(has_text="Replay, slowed to 0.1×").wait_for()
-    assert not page.get_by_test_id("badge").is_visible()
+    expect(page.get_by_test_id("badge")).to_be_hidden()
     wait_for_end(page, skip=False)
     assert_shows(page, dolly.last_trace())
     assert slowed(page) == ""
@@ -326,19 +326,19 @@ def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dol
     page.locator("[data-testid=pane-autoregressive] .text .tok").first.hover()
     assert card.inner_text() == told  # pinned
     page.keyboard.press("Escape")
-    assert not card.is_visible()
+    expect(card).to_be_hidden()
     page.mouse.move(0, 0)
     page.locator("[data-testid=pane-autoregressive] .text .tok").first.hover()
-    assert "one token" in card.inner_text()
+    expect(card).to_contain_text("one token", use_inner_text=True)
     assert len(_rankings(card)) == 1
     page.mouse.move(0, 0)
-    assert not card.is_visible()
+    expect(card).to_be_hidden()
 
     page.locator("[data-testid=pane-speculative] .text").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     page.get_by_label("Instruction").hover()
-    assert card.is_visible()
+    expect(card).to_be_visible()
 
 
 def _rankings(card):
@@ -352,7 +352,7 @@ def test_a_draft_verified_as_a_block_says_so(page, tmp_path):
     wait_for_end(page)
     assert_shows(page, trace)
     pane = page.get_by_test_id("pane-speculative")
-    assert not pane.locator(".tok[data-state=untested]").count()
+    expect(pane.locator(".tok[data-state=untested]")).to_have_count(0)
     step = next(step for step in trace.speculative.steps if step.accepted >= 2)
     tokens = pane.locator(f".tok[data-step='{step.index}'][data-state=accepted]")
     tokens.first.click()
@@ -362,13 +362,13 @@ def test_a_draft_verified_as_a_block_says_so(page, tmp_path):
     assert "up to a later token" in told
     assert "random number" not in told
     tokens.last.click()
-    assert "accepted the draft up to here" in card.inner_text()
-    assert "random number" in card.inner_text()
+    expect(card).to_contain_text("accepted the draft up to here", use_inner_text=True)
+    expect(card).to_contain_text("random number", use_inner_text=True)
     page.get_by_label("show rejected drafts").check()
     pane.locator(".text .tok[data-state=rejected]").last.click()
-    assert "up to an earlier token only" in card.inner_text()
+    expect(card).to_contain_text("up to an earlier token only", use_inner_text=True)
     pane.locator(".text .tok[data-state=resampled]").last.click()
-    assert "times the probability that the draft is kept so far" in card.inner_text()
+    expect(card).to_contain_text("times the probability that the draft is kept so far", use_inner_text=True)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_a_card_says_how_a_token_was_drafted(page, tmp_path, drafter, block, sai
     assert pending(page) == [PLAIN[id] for id in step.drafted]
     pane.locator(".text .tok[data-state=drafted]").last.click()
     assert said in card.inner_text()
-    assert "Not verified yet." in card.inner_text()
+    expect(card).to_contain_text("Not verified yet.", use_inner_text=True)
 
 
 def test_greedy_says_whose_probabilities_the_card_shows(page):
@@ -426,8 +426,8 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
         assert ("remembered" in legend.inner_text()) == bool(count)
     assert count > 20
     marked.first.click()
-    assert "in an earlier answer" in page.locator(".token-card").inner_text()
-    assert f"{count} of these remembered" in page.get_by_test_id("verdict").inner_text()
+    expect(page.locator(".token-card")).to_contain_text("in an earlier answer", use_inner_text=True)
+    expect(page.get_by_test_id("verdict")).to_contain_text(f"{count} of these remembered", use_inner_text=True)
 
 
 def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):
@@ -441,7 +441,7 @@ def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):
     assert "just now" not in verdict
     run(page)
     wait_for_end(page)
-    assert not page.get_by_test_id("badge").is_visible()
+    expect(page.get_by_test_id("badge")).to_be_hidden()
 
 
 def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
@@ -454,7 +454,7 @@ def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
     trace = ran(max_new_tokens=5)
     open_trace(page, tmp_path, trace.to_json(), "good.json")
     badge_says(page, "Loaded · good.json")
-    assert notice.inner_text() == ""
+    expect(notice).to_have_text("")
 
 
 @pytest.mark.parametrize("megabytes", [5, 33])
@@ -468,13 +468,13 @@ def test_a_file_that_is_too_large_is_one_line_and_not_uploaded(page, tmp_path, m
     open_trace(page, tmp_path, " " * (megabytes * 2**20 - 9), "large.json")
     said = f"trace file: “{megabytes} MB” — choose one of at most 4 MB."
     notice.filter(has_text=said).wait_for()
-    assert notice.inner_text() == said
-    assert page.locator(".toast-body").count() == 0
+    expect(notice).to_have_text(said)
+    expect(page.locator(".toast-body")).to_have_count(0)
     assert not uploads
     trace = ran(max_new_tokens=5)
     open_trace(page, tmp_path, trace.to_json(), "good.json")
     badge_says(page, "Loaded · good.json")
-    assert notice.inner_text() == ""
+    expect(notice).to_have_text("")
 
 
 def test_what_is_one_is_not_counted_as_many(page, tmp_path):
@@ -488,7 +488,7 @@ def test_what_is_one_is_not_counted_as_many(page, tmp_path):
     badge_says(page, "pairs.json")
     wait_for_end(page)
     page.locator("[data-testid=pane-speculative] .text .tok[data-state=bonus]").first.click()
-    assert "The drafted token is accepted, so" in page.locator(".token-card").inner_text()
+    expect(page.locator(".token-card")).to_contain_text("The drafted token is accepted, so", use_inner_text=True)
 
 
 def test_a_card_shows_the_same_quantities_with_the_same_digits(page, tmp_path):
@@ -556,7 +556,7 @@ def test_hostile_texts_of_a_file_stay_text_and_inside_the_page(browser, url, tmp
             told += page.locator(".token-card").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("window.hacked") is None
-        assert page.locator(".pane .text .tok > * > *, .token-card :is(img, script)").count() == 0
+        expect(page.locator(".pane .text .tok > * > *, .token-card :is(img, script)")).to_have_count(0)
         texts = {token.text for token in trace.speculative.tokens[:30]}
         if "zero\u200bwidth\u2060" in texts:
             assert r"zero\u{200b}width\u{2060}" in told

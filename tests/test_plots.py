@@ -4,6 +4,7 @@ import csv
 import io
 
 import pytest
+from playwright.sync_api import expect
 
 from pipeline.trace.metrics import cache_use
 from pipeline.words import counted
@@ -23,15 +24,20 @@ def after(browser, server):
     with opened(browser, url) as page:
         run(page)
         wait_for_end(page)
+        page.locator("#trace").wait_for()  # the last that a run brings
         yield page, fake.last_trace()
 
 
+LONG = "?max_new_tokens=512"
+
+
 @pytest.fixture
-def running(page, dolly):
-    """A page whose run goes on for longer than its test takes."""
+def running(browser, url, dolly):
+    """A page whose run goes on for minutes, and so for longer than its test takes."""
     dolly.pause = 0.2
-    run(page)
-    return page
+    with opened(browser, url + LONG) as page:
+        run(page)
+        yield page
 
 
 def show_tab(page, name):
@@ -97,14 +103,14 @@ def test_the_blocks_step_with_the_slider(after):
         step = lane.steps[at - 1]
         page.locator(".blocks input").fill(str(at))
         filled = page.locator(".models section").first.locator(".slot.filled, .slot.last")
-        assert filled.count() == step.target_kv_len
+        expect(filled).to_have_count(step.target_kv_len)
         for heading, use in zip(page.locator(".models h3").all(), uses, strict=True):
             assert heading.inner_text().endswith(
                 f"{counted(use.tokens[at - 1], 'token')}, {counted(use.blocks[at - 1], 'block')}, "
                 f"{use.megabytes[at - 1]:.2f} MB; rolled back: {use.rolled_back[at - 1]} "
                 f"by this step, {use.rolled_back_so_far[at - 1]} since the prompt"
             )
-    assert page.get_by_text("The time of a rollback").is_visible()
+    expect(page.get_by_text("The time of a rollback")).to_be_visible()
 
 
 def test_the_blocks_follow_the_scrubber(after):
@@ -176,18 +182,20 @@ def test_the_lower_row_s_label_is_below_the_upper_row(after):
     assert gap[1] >= 0
 
 
-def test_the_timeline_keeps_its_height_whatever_it_shows(page, dolly):
-    def height():
-        return page.locator("#timeline").bounding_box()["height"]
-
-    drawn(page, "timeline")
-    before = height()
+def test_the_timeline_keeps_its_height_whatever_it_shows(browser, url, dolly):
     dolly.pause = 0.05
-    run(page)
-    assert height() == before
-    page.get_by_test_id("stop").click()
-    wait_for_end(page, "cancelled")
-    assert height() == before
+    with opened(browser, url + LONG) as page:
+
+        def height():
+            return page.locator("#timeline").bounding_box()["height"]
+
+        drawn(page, "timeline")
+        before = height()
+        run(page)
+        assert height() == before
+        page.get_by_test_id("stop").click()
+        wait_for_end(page, "cancelled")
+        assert height() == before
 
 
 def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
@@ -210,16 +218,17 @@ def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
             f"curve => {PLOT % 'speedups'}.data[0].y.join() === curve.join()", arg=curve
         )
         assert page.evaluate(f"{PLOT % 'speedups'}.data[2].y") == [speedup]
-        bar = page.evaluate(f"{PLOT % 'parts'}.data.map((part) => part.x.at(-1))")
-        assert bar == grid["milliseconds"][at][k - 1]
-        words = page.locator(".what-if .predicted").inner_text()
-        assert f"{speedup:.2f}× predicted" in words
-        assert f"verifying {grid['shares'][at][k - 1][1]} %" in words
+        bar = f"{PLOT % 'parts'}.data.map((part) => part.x.at(-1)).join()"
+        milliseconds = grid["milliseconds"][at][k - 1]
+        page.wait_for_function(f"milliseconds => {bar} === milliseconds.join()", arg=milliseconds)
+        words = page.locator(".what-if .predicted")
+        expect(words).to_contain_text(f"{speedup:.2f}× predicted")
+        expect(words).to_contain_text(f"verifying {grid['shares'][at][k - 1][1]} %")
         assert page.evaluate(f"[{run_dot}.x[0], {run_dot}.y[0]]") == dot
-        assert acceptance.get_attribute("aria-valuetext") == f"{5 * at} %"
+        expect(acceptance).to_have_attribute("aria-valuetext", f"{5 * at} %")
     page.get_by_role("button", name="As in this run").click()
-    assert acceptance.input_value() == str(grid["run"]["acceptance"])
-    assert length.input_value() == str(grid["run"]["length"])
+    expect(acceptance).to_have_value(str(grid["run"]["acceptance"]))
+    expect(length).to_have_value(str(grid["run"]["length"]))
 
 
 def test_the_sliders_of_what_if_move_by_keyboard(after):
@@ -230,8 +239,8 @@ def test_the_sliders_of_what_if_move_by_keyboard(after):
     length.focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    assert length.get_attribute("aria-valuetext") == "2"
-    assert "with K = 2, drafting pays" in page.locator(".what-if .predicted").inner_text()
+    expect(length).to_have_attribute("aria-valuetext", "2")
+    expect(page.locator(".what-if .predicted")).to_contain_text("with K = 2, drafting pays", use_inner_text=True)
 
 
 def test_where_nothing_can_be_predicted_what_if_says_why(browser, url):
@@ -240,8 +249,8 @@ def test_where_nothing_can_be_predicted_what_if_says_why(browser, url):
         wait_for_end(page)
         show_tab(page, "What if")
         page.locator(".what-if .reason", has_text="No prediction: ").wait_for()
-        assert not page.locator(".what-if input").first.is_visible()
-        assert not page.locator("[data-plot=speedups]").is_visible()
+        expect(page.locator(".what-if input").first).to_be_hidden()
+        expect(page.locator("[data-plot=speedups]")).to_be_hidden()
 
 
 def test_the_blocks_follow_a_race_that_goes_on(page, dolly):
@@ -323,20 +332,20 @@ def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, 
         page.wait_for_function("document.querySelector('.how').dataset.state === 'greedy'")
         shown = page.locator(".how del[data-field=drafted]").text_content()
         assert shown == told["fields"]["drafted"]
-        assert page.locator(".how [data-table=candidates] tbody tr").count() == 5
-        assert "arXiv 2311.04951" in page.locator(".how .paper").inner_text()
-        assert page.locator(".how [data-table=paper] tbody tr").count() == 2
+        expect(page.locator(".how [data-table=candidates] tbody tr")).to_have_count(5)
+        expect(page.locator(".how .paper")).to_contain_text("arXiv 2311.04951", use_inner_text=True)
+        expect(page.locator(".how [data-table=paper] tbody tr")).to_have_count(2)
         show_tab(page, "Steps")
         page.locator("[data-plot=cost] summary").click()
         assert page.evaluate("window.hacked") is None
-        assert page.locator("#details :is(td, .how) :is(img, script)").count() == 0
+        expect(page.locator("#details :is(td, .how) :is(img, script)")).to_have_count(0)
 
 
 def test_a_sampled_verdict_leads_to_the_test_of_its_claim(page):
     link = page.get_by_role("link", name="How this was tested")
     run(page)
     wait_for_end(page)
-    assert not link.is_visible()  # greedy: the texts themselves were compared
+    expect(link).to_be_hidden()  # greedy: the texts themselves were compared
     page.get_by_text("Settings").click()
     page.get_by_label("number input for Temperature").fill("1")
     run(page)
@@ -344,7 +353,7 @@ def test_a_sampled_verdict_leads_to_the_test_of_its_claim(page):
     link.click()
     shown = "document.querySelector('[data-plot=certificate]')?.getBoundingClientRect().top"
     page.wait_for_function(f"{shown} < innerHeight / 2")
-    assert page.get_by_role("tab", name="How it works").get_attribute("aria-selected") == "true"
+    expect(page.get_by_role("tab", name="How it works")).to_have_attribute("aria-selected", "true")
 
 
 def test_no_tab_scrolls_sideways(browser, url, dolly):
@@ -407,5 +416,5 @@ def test_plots_follow_the_theme_while_a_run_goes_on(running):
     before = running.evaluate(ink)
     running.get_by_label("Switch between light and dark").click()
     running.wait_for_function(f"before => {ink} !== before", arg=before)
-    assert running.locator("[data-testid=stop]").is_visible()
-    assert running.get_by_test_id("scrubber").is_disabled()  # it still goes on
+    expect(running.locator("[data-testid=stop]")).to_be_visible()
+    expect(running.get_by_test_id("scrubber")).to_be_disabled()  # it still goes on

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from playwright.sync_api import expect
 
 from pipeline.decoding.events import FinishReason, Origin, Step
 from pipeline.environment import MemoryUse, memory_bytes, process_memory
@@ -280,8 +281,8 @@ def test_a_healthy_race_says_that_nothing_is_unusual(page, dolly):
     run(page)
     wait_for_end(page)
     line = page.get_by_test_id("signature")
-    assert "Nothing unusual." in line.inner_text()
-    assert page.get_by_test_id("verdict").get_attribute("data-alarm") == ""
+    expect(line).to_contain_text("Nothing unusual.", use_inner_text=True)
+    expect(page.get_by_test_id("verdict")).to_have_attribute("data-alarm", "")
 
 
 @pytest.mark.parametrize("width", [360, 768, 1366])
@@ -339,8 +340,8 @@ def test_logits_that_are_no_numbers_are_one_line_and_named_and_the_next_run_work
     dolly.damaged = False
     run(page)
     wait_for_end(page)
-    assert notice.inner_text() == ""
-    assert "Logits" not in line.locator("b").inner_text()
+    expect(notice).to_have_text("")
+    expect(line.locator("b")).not_to_contain_text("Logits", use_inner_text=True)
 
 
 def test_how_it_works_says_when_each_is_named_and_how_to_see_it(page):

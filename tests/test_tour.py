@@ -1,6 +1,7 @@
 """The tour: its texts and questions, from a trace; its stops, in the browser."""
 
 import json
+import re
 from contextlib import closing
 
 import pytest
@@ -202,9 +203,9 @@ def test_a_link_opens_a_stop_and_runs_nothing(browser, url, dolly):
         assert not dolly.started
         press(page, "Next")
         at_stop(page, 4)
-        assert page.url.endswith("?tour=4")
+        expect(page).to_have_url(re.compile(r"\?tour=4$"))
         press(page, "Leave the tour")
-        assert "tour" not in page.url
+        expect(page).not_to_have_url(re.compile("tour"))
 
 
 def test_the_tour_goes_on_after_a_reload_until_it_is_left(page):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 from gradio_client import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,13 +211,13 @@ def test_the_switch_is_off_and_says_lossy_wherever_its_text_is_shown(page, dolly
     verdict_card = page.get_by_test_id("verdict")
     page.get_by_text("Settings").click()
     switch = page.get_by_label("Verification")
-    assert switch.input_value() == "Token by token"
+    expect(switch).to_have_value("Token by token")
     switch.click()
     page.get_by_role("option", name="Typical acceptance: lossy").click()
     run(page)
     wait_for_end(page)
     verdict_card.get_by_text("Lossy, by choice.").wait_for()
-    assert verdict_card.get_attribute("data-mark") == "differs"
+    expect(verdict_card).to_have_attribute("data-mark", "differs")
     trace = dolly.last_trace()
     assert trace.request["verification"] == "typical"
     assert trace.autoregressive.text == trace.speculative.text  # greedy: and still
@@ -229,19 +230,19 @@ def test_a_link_to_it_fills_the_switch_and_a_token_says_why_it_passed(browser, u
     link = f"{url}?verification=typical&temperature=0.8&max_new_tokens=60"
     with opened(browser, link) as page:
         page.get_by_text("Settings").click()
-        assert page.get_by_label("Verification").input_value() == "Typical acceptance: lossy"
+        expect(page.get_by_label("Verification")).to_have_value("Typical acceptance: lossy")
         run(page)
         wait_for_end(page)
         page.get_by_test_id("verdict").get_by_text("Lossy, by choice.").wait_for()
         pane = page.get_by_test_id("pane-speculative")
         card = page.locator(".token-card")
         pane.locator(".text .tok[data-state=accepted]").first.click()
-        assert "p is typical of the target" in card.inner_text()
-        assert "yes" in card.inner_text()
-        assert "Typical enough of the target" in card.inner_text()
+        expect(card).to_contain_text("p is typical of the target", use_inner_text=True)
+        expect(card).to_contain_text("yes", use_inner_text=True)
+        expect(card).to_contain_text("Typical enough of the target", use_inner_text=True)
         pane.locator(".text .tok[data-state=resampled]").first.click()
-        assert "without the rejected token" in card.inner_text()
-        assert "min(1, p" not in card.inner_text()
+        expect(card).to_contain_text("without the rejected token", use_inner_text=True)
+        expect(card).not_to_contain_text("min(1, p", use_inner_text=True)
 
 
 def test_the_api_answers_with_it_and_claims_nothing(url):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from playwright.sync_api import expect
 
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
@@ -237,7 +238,7 @@ def test_interrupted_steps_are_told():
 def test_a_disturbed_race_is_measured_again_at_a_click(page, dolly):
     to_the_end(page)
     again = page.get_by_test_id("verdict").get_by_role("button", name="Measure again")
-    assert not again.is_visible()
+    expect(again).to_be_hidden()
     page.evaluate(
         """(value) => document.dispatchEvent(
             new CustomEvent("update", { detail: { name: "verdict", value } }))""",

@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from contextlib import closing
 
 import pytest
+from playwright.sync_api import expect
 from gradio_client import Client
 
 from pipeline.decoding.events import FinishReason
@@ -42,7 +43,7 @@ def wait_for_cancel(run):
 
 def assert_reads_well(line):
     """It and all that it is in are opaque."""
-    assert line.is_visible()
+    expect(line).to_be_visible()
     opacities = line.evaluate(
         """element => {
             const all = [];
@@ -57,14 +58,14 @@ def assert_reads_well(line):
 
 def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
     dolly.pause = PAUSE
-    with opened(browser, url) as first, opened(browser, url) as second:
+    with opened(browser, url + LONG) as first, opened(browser, url) as second:
         run(first, "The first asks")
         begun(first)
         started = len(dolly.started)
         run(second, "The second asks", begins=False)
         second.get_by_text("number 1 of 1 in the queue").wait_for()
         assert len(dolly.started) == started
-        assert second.locator(".panes[data-source=live]").count() == 0
+        expect(second.locator(".panes[data-source=live]")).to_have_count(0)
         assert_reads_well(second.get_by_test_id("place"))
         dot = second.locator("#header .dot")
         assert dot.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
@@ -75,7 +76,7 @@ def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
         wait_for_end(second)
         requests = [run.trace().request["instruction"] for run in dolly.started[-2:]]
         assert requests == ["The first asks", "The second asks"]
-        assert not second.get_by_test_id("place").is_visible()
+        expect(second.get_by_test_id("place")).to_be_hidden()
         assert "The second asks" not in first.content()
 
 
@@ -113,12 +114,12 @@ def test_stop_ends_a_run_and_what_was_made_stays(browser, url, dolly):
         status_says(page, "Stopped")
         made = dolly.last_trace().autoregressive
         assert shown(page, "autoregressive") == [token.text for token in made.tokens]
-        assert "stopped" in page.get_by_test_id("pane-autoregressive").inner_text()
+        expect(page.get_by_test_id("pane-autoregressive")).to_contain_text("stopped", use_inner_text=True)
 
 
 def test_a_waiting_visitor_who_stops_never_runs(browser, url, dolly):
     dolly.pause = PAUSE
-    with opened(browser, url) as first, opened(browser, url) as second:
+    with opened(browser, url + LONG) as first, opened(browser, url) as second:
         run(first)
         begun(first)
         started = len(dolly.started)
@@ -147,12 +148,12 @@ def test_a_broken_pair_is_one_line_and_the_controls_stay(browser, error, line):
         notice.filter(has_text=line).wait_for()
         assert "\n" not in notice.inner_text()
         assert "Traceback" not in page.content()
-        assert page.get_by_test_id("run").is_enabled()
+        expect(page.get_by_test_id("run")).to_be_enabled()
 
 
 def test_a_server_that_is_stopped_says_so_and_keeps_what_was_made(browser):
     dolly, turn = FakeDolly(PLAIN, pause=PAUSE), Turn()
-    with served_page(Page(loader_of(dolly), turn)) as url, opened(browser, url) as page:
+    with served_page(Page(loader_of(dolly), turn)) as url, opened(browser, url + LONG) as page:
         run(page)
         begun(page)
         turn.close(2)
