@@ -10,9 +10,9 @@ from urllib.request import urlopen
 
 import httpx
 import pytest
-from playwright.sync_api import expect
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from playwright.sync_api import expect
 
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.verification import VERIFIERS

@@ -3,8 +3,8 @@
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import expect
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from tests.served import opened, run, status_says, to_the_end, wait_for_end
 from ui.tabs.registry import TABS

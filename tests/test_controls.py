@@ -5,9 +5,9 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
-from playwright.sync_api import expect
 from hypothesis import given
 from hypothesis import strategies as st
+from playwright.sync_api import expect
 
 from pipeline.models.pairs import PAIRS
 from pipeline.request import Request
@@ -101,8 +101,8 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     choose(page, "Verification", "As a block")
     page.get_by_role("button", name="Copy link").click()
     page.wait_for_function(  # in the page, since it is said for two seconds
-            "document.getElementById('copy-link').textContent === 'Link copied'"
-        )
+        "document.getElementById('copy-link').textContent === 'Link copied'"
+    )
     copied = page.evaluate("navigator.clipboard.readText()")
     assert dict(parse_qsl(urlsplit(copied).query)) == {
         "instruction": HOSTILE,

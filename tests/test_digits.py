@@ -8,10 +8,10 @@ from functools import cache
 from itertools import islice
 
 import pytest
-from playwright.sync_api import expect
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playwright.sync_api import expect
 
 from benchmarks.recalled import recalled
 from benchmarks.sampled import joint

@@ -417,7 +417,9 @@ def test_an_experiment_is_run_on_the_page(page):
     of_request.get_by_role("button", name="Run “Your request” here").click()
     of_request.locator(".measured", has_text="Measured here").wait_for()
     status_says(page, "Measured: Your request")
-    expect(of_request.locator(".came-out")).to_contain_text("The fastest fixed draft length is", use_inner_text=True)
+    expect(of_request.locator(".came-out")).to_contain_text(
+        "The fastest fixed draft length is", use_inner_text=True
+    )
     of_request.get_by_text("As a table").click()
     of_request.locator("tbody tr").nth(len(LENGTHS) - 1).wait_for()
     expect(of_request.locator("tbody tr")).to_have_count(len(LENGTHS))

@@ -368,7 +368,9 @@ def test_a_draft_verified_as_a_block_says_so(page, tmp_path):
     pane.locator(".text .tok[data-state=rejected]").last.click()
     expect(card).to_contain_text("up to an earlier token only", use_inner_text=True)
     pane.locator(".text .tok[data-state=resampled]").last.click()
-    expect(card).to_contain_text("times the probability that the draft is kept so far", use_inner_text=True)
+    expect(card).to_contain_text(
+        "times the probability that the draft is kept so far", use_inner_text=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -427,7 +429,9 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
     assert count > 20
     marked.first.click()
     expect(page.locator(".token-card")).to_contain_text("in an earlier answer", use_inner_text=True)
-    expect(page.get_by_test_id("verdict")).to_contain_text(f"{count} of these remembered", use_inner_text=True)
+    expect(page.get_by_test_id("verdict")).to_contain_text(
+        f"{count} of these remembered", use_inner_text=True
+    )
 
 
 def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):
@@ -488,7 +492,9 @@ def test_what_is_one_is_not_counted_as_many(page, tmp_path):
     badge_says(page, "pairs.json")
     wait_for_end(page)
     page.locator("[data-testid=pane-speculative] .text .tok[data-state=bonus]").first.click()
-    expect(page.locator(".token-card")).to_contain_text("The drafted token is accepted, so", use_inner_text=True)
+    expect(page.locator(".token-card")).to_contain_text(
+        "The drafted token is accepted, so", use_inner_text=True
+    )
 
 
 def test_a_card_shows_the_same_quantities_with_the_same_digits(page, tmp_path):
@@ -556,7 +562,9 @@ def test_hostile_texts_of_a_file_stay_text_and_inside_the_page(browser, url, tmp
             told += page.locator(".token-card").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("window.hacked") is None
-        expect(page.locator(".pane .text .tok > * > *, .token-card :is(img, script)")).to_have_count(0)
+        expect(
+            page.locator(".pane .text .tok > * > *, .token-card :is(img, script)")
+        ).to_have_count(0)
         texts = {token.text for token in trace.speculative.tokens[:30]}
         if "zero\u200bwidth\u2060" in texts:
             assert r"zero\u{200b}width\u{2060}" in told

@@ -240,7 +240,9 @@ def test_the_sliders_of_what_if_move_by_keyboard(after):
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     expect(length).to_have_attribute("aria-valuetext", "2")
-    expect(page.locator(".what-if .predicted")).to_contain_text("with K = 2, drafting pays", use_inner_text=True)
+    expect(page.locator(".what-if .predicted")).to_contain_text(
+        "with K = 2, drafting pays", use_inner_text=True
+    )
 
 
 def test_where_nothing_can_be_predicted_what_if_says_why(browser, url):

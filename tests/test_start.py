@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from playwright.sync_api import expect
 from gradio_client import Client
+from playwright.sync_api import expect
 
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
@@ -141,7 +141,9 @@ def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(ap
         to_the_end(page)
         assert_shows(page, recorded())
         notice = page.get_by_test_id("notice")
-        expect(notice).to_contain_text(f"press Load in Settings to use {EMBEDDED.title}", use_inner_text=True)
+        expect(notice).to_contain_text(
+            f"press Load in Settings to use {EMBEDDED.title}", use_inner_text=True
+        )
         run(page, begins=False)
         notice.filter(has_text=LINES[name]).wait_for()
         assert "\n" not in notice.inner_text()

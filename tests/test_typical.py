@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
 from gradio_client import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playwright.sync_api import expect
 
 from experiments.typical import distance, emitted_exactly, emitted_typically
 from pipeline import __main__ as command

@@ -4,8 +4,8 @@ from concurrent.futures import Future
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import expect
 from gradio_client import Client
+from playwright.sync_api import expect
 
 from pipeline.decoding.events import FinishReason
 from pipeline.errors import UserError
@@ -114,7 +114,9 @@ def test_stop_ends_a_run_and_what_was_made_stays(browser, url, dolly):
         status_says(page, "Stopped")
         made = dolly.last_trace().autoregressive
         assert shown(page, "autoregressive") == [token.text for token in made.tokens]
-        expect(page.get_by_test_id("pane-autoregressive")).to_contain_text("stopped", use_inner_text=True)
+        expect(page.get_by_test_id("pane-autoregressive")).to_contain_text(
+            "stopped", use_inner_text=True
+        )
 
 
 def test_a_waiting_visitor_who_stops_never_runs(browser, url, dolly):
