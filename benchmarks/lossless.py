@@ -1,9 +1,10 @@
 """Checks that speculation changes no text: greedy texts are equal, sampled ones alike.
 
-    python -m benchmarks.lossless [--count 500] [--drafter hybrid] [--draft-length 4]
+    python -m benchmarks.lossless [--count 500] [--drafter hybrid ...] [--draft-length 4 auto ...]
     python -m benchmarks.lossless --sampled [--contexts 200] [--draws 32]
 
-The first command answers held-out Dolly instructions with both decoders. A mismatch is printed with
+The first command answers held-out Dolly instructions autoregressively, and with every drafter at
+every draft length; the drafter that remembers has the answers before. A mismatch is printed with
 the gap between the two largest logits at the first token that differs. The second one compares
 samples of every drafter with the target's exact distribution (`benchmarks.sampled`). If a check
 fails, the exit status is 1.
@@ -12,10 +13,13 @@ fails, the exit status is 1.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +27,7 @@ from benchmarks.report import save
 from benchmarks.sampled import certify
 from experiments.table import table
 from pipeline.decoding.drafters import DRAFTERS
-from pipeline.decoding.drafters.hybrid import HYBRID
+from pipeline.decoding.memory import Memory
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
@@ -31,6 +35,8 @@ from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.record import Trace
 from training.corpus import DATA, Record, held_out
+
+Length = int | Literal["auto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +53,76 @@ class Mismatch:
     gap: float
 
 
-def compare(dolly: Dolly, request: Request) -> tuple[Trace, Mismatch | None]:
-    """Answers `request` with both decoders."""
-    trace = dolly.start(request).finish()
-    if trace.identical:
-        return trace, None
+@dataclass(slots=True)
+class Greedy:
+    """The texts of one way to draft beside the autoregressive ones.
+
+    Attributes:
+        races: how many were compared.
+        tokens: of all their texts.
+        speedups: of the races that were long enough.
+    """
+
+    drafter: str
+    draft_length: Length
+    races: int = 0
+    tokens: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+    speedups: list[float] = field(default_factory=list)
+
+    def add(self, trace: Trace, mismatch: Mismatch | None) -> None:
+        self.races += 1
+        self.tokens += len(trace.lanes["autoregressive"].tokens)
+        if mismatch:
+            self.mismatches.append(mismatch)
+        if trace.speedup is not None:
+            self.speedups.append(trace.speedup)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "drafter": self.drafter,
+            "draft_length": self.draft_length,
+            "races": self.races,
+            "tokens": self.tokens,
+            "mismatches": len(self.mismatches),
+            "median_speedup": statistics.median(self.speedups) if self.speedups else None,
+        }
+
+
+def races(dolly: Dolly, requests: Iterable[Request], ways: Sequence[Greedy]) -> Iterator[bool]:
+    """Answers each request autoregressively and in all these ways, which grow; yields whether its
+    prompt fits into the context.
+
+    Raises:
+        UserError: the pair has no such drafter.
+    """
+    memory = Memory()
+    for request in requests:
+        try:
+            alone = dolly.start(request, "autoregressive").finish()
+        except UserError:
+            yield False
+            continue
+        for way in ways:
+            own = replace(request, drafter=way.drafter, draft_length=way.draft_length)
+            drafted = dolly.start(own, "speculative", memory).finish()
+            trace = replace(drafted, lanes={**alone.lanes, **drafted.lanes})
+            way.add(trace, None if trace.identical else _mismatch(dolly, trace))
+        (lane,) = alone.lanes.values()
+        memory.add([*alone.prompt_tokens, *(token.id for token in lane.tokens)])
+        yield True
+
+
+def _mismatch(dolly: Dolly, trace: Trace) -> Mismatch:
     place = trace.agreeing_tokens or 0
-    return trace, Mismatch(request.instruction, place, _gap(dolly, trace, place))
-
-
-def _gap(dolly: Dolly, trace: Trace, place: int) -> float:
-    """Between the target's two largest logits, after the tokens on which both lanes agree."""
     agreed = [token.id for token in trace.lanes["autoregressive"].tokens[:place]]
     target = dolly.models(trace.request["kv_cache"]).target
     logits = target.sequence().forward([*trace.prompt_tokens, *agreed], logits_to_keep=1).logits[0]
     second, best = np.partition(logits, -2)[-2:]
-    return float(best - second)
+    return Mismatch(trace.request["instruction"], place, float(best - second))
 
 
-def _length(text: str) -> int | Literal["auto"]:
+def _length(text: str) -> Length:
     return "auto" if text == "auto" else int(text)
 
 
@@ -78,8 +135,10 @@ def main() -> int:
     parser.add_argument("--lossy", action="store_true", help="the plugin's fastest settings")
     greedy = parser.add_argument_group("greedy")
     greedy.add_argument("--count", type=int, default=500)
-    greedy.add_argument("--drafter", choices=DRAFTERS, default=HYBRID.name)
-    greedy.add_argument("--draft-length", type=_length, default=4, help="a number, or auto")
+    greedy.add_argument("--drafter", nargs="+", choices=DRAFTERS, default=[*DRAFTERS])
+    greedy.add_argument(
+        "--draft-length", nargs="+", type=_length, default=[4, "auto"], help="numbers, or auto"
+    )
     greedy.add_argument("--max-new-tokens", type=int, default=100)
     sampling = parser.add_argument_group("sampled")
     sampling.add_argument("--sampled", action="store_true")
@@ -134,43 +193,35 @@ def _sampled(options: argparse.Namespace, records: list[Record], dolly: Dolly) -
 
 def _greedy(options: argparse.Namespace, records: list[Record], dolly: Dolly) -> int:
     """Returns the exit status."""
-    settings = {
-        "drafter": options.drafter,
-        "draft_length": options.draft_length,
-        "kv_cache": options.kv_cache,
-        "max_new_tokens": options.max_new_tokens,
-    }
+    settings = {"kv_cache": options.kv_cache, "max_new_tokens": options.max_new_tokens}
     asked = [Request(r.instruction, r.context, **settings) for r in records[: options.count]]
-
-    mismatches, refused, tokens, speedups = [], 0, 0, []
-    for number, request in enumerate(asked, start=1):
-        try:
-            trace, mismatch = compare(dolly, request)
-        except UserError:  # a context longer than the model's
-            refused += 1
-            continue
-        tokens += len(trace.lanes["autoregressive"].tokens)
-        speedups.append(trace.speedup)
-        if mismatch:
-            mismatches.append(mismatch)
-            print(f"differs: {mismatch}")
-        if number % 50 == 0:
-            print(f"{number} of {len(asked)}, {len(mismatches)} differ", file=sys.stderr)
-    compared = len(asked) - refused
-    print(f"{compared - len(mismatches)} of {compared} answers identical, {tokens:,} tokens;")
+    ways = [Greedy(*each) for each in product(options.drafter, options.draft_length)]
+    refused = 0
+    for number, fits in enumerate(races(dolly, asked, ways), start=1):
+        refused += not fits
+        if number % 20 == 0:
+            differ = sum(len(way.mismatches) for way in ways)
+            print(f"{number} of {len(asked)}, {differ} texts differ", file=sys.stderr)
+    for way in ways:
+        for mismatch in way.mismatches:
+            print(f"differs: {way.drafter}, {way.draft_length}, {mismatch}")
+    results = [way.describe() for way in ways]
+    columns = ("drafter", "draft_length", "races", "tokens", "mismatches")
+    table(
+        (*columns, "median speedup"),
+        [[*(row[c] for c in columns), f"{row['median_speedup'] or 0:.2f}"] for row in results],
+    )
     print(f"{refused} prompts do not fit the context of {dolly.context_length}.")
     save(
         "lossless",
         pair=dolly.describe(dolly.models(options.kv_cache)),
         lossless=not options.lossy,
         **settings,
-        compared=compared,
+        answered=len(asked) - refused,
         refused=refused,
-        tokens=tokens,
-        mismatches=len(mismatches),
-        median_speedup=float(np.median([s for s in speedups if s])),
+        results=results,
     )
-    return 1 if mismatches else 0
+    return 1 if any(way.mismatches for way in ways) else 0
 
 
 if __name__ == "__main__":
