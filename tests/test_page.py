@@ -370,6 +370,7 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
         page.get_by_text("Settings").click()
         run(page)
         wait_for_end(page)
+        page.locator(".plot").first.scroll_into_view_if_needed()  # else it is not drawn anew
         page.locator(".plot .bars").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         above, below = (page.get_by_test_id(f"pane-{lane}").bounding_box() for lane in LANES)
