@@ -9,6 +9,7 @@ import gc
 import os
 import shutil
 
+import hypothesis
 import pytest
 from playwright.sync_api import Error, expect, sync_playwright
 
@@ -17,6 +18,10 @@ from tests.waiting import PATIENCE
 # Of PyTorch, which is imported later. On cores that others use too, the threads of a tiny model
 # wait for each other ten times as long as they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says more of what else the machine does than of the code.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
 
 QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fetched on its own
     "--no-sandbox",

@@ -72,7 +72,7 @@ def by_itself(prompt, n, ends=frozenset()):
 PROMPTS = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=5), min_size=1, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     prompts=PROMPTS,
     n=st.integers(1, 20),

@@ -147,7 +147,7 @@ class PoolContract(RuleBasedStateMachine):
 def test_a_pool_gives_each_its_own_blocks_and_keeps_them_through_growth_and_shrinking():
     run_state_machine_as_test(
         PoolContract,
-        settings=settings(max_examples=60, stateful_step_count=30, deadline=None, derandomize=True),
+        settings=settings(max_examples=60, stateful_step_count=30, derandomize=True),
     )
 
 

@@ -35,7 +35,7 @@ def tokens(events):
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(1, 8),
@@ -52,7 +52,7 @@ def test_greedy_speculative_equals_autoregressive(seed, k, n, likeness, ends, pr
     assert fast[-1] == slow[-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), k=st.integers(1, 5), params=st.sampled_from([GREEDY, SAMPLED]))
 def test_the_likeliest_tokens_told_are_those_of_the_tested_distributions(seed, k, params):
     target, draft = models(seed)
@@ -75,7 +75,7 @@ def test_the_likeliest_tokens_told_are_those_of_the_tested_distributions(seed, k
             assert sum(chances) == pytest.approx(1, abs=0.005)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(1, 8),
@@ -169,7 +169,7 @@ def next_probs(model, sequence, params):
 TRIMMED = (0, 2, 3, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), k=st.integers(1, 5), params=st.sampled_from([GREEDY, SAMPLED]))
 def test_a_draft_with_a_trimmed_vocabulary_proposes_the_tokens_of_its_rows(seed, k, params):
     target = FakeLM(7, seed)
@@ -233,7 +233,7 @@ def test_the_target_runs_once_a_round_whatever_is_rejected():
     assert len(target.widths) == 1 + len(steps)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(1, 8),
@@ -279,7 +279,7 @@ class Reader(ModelDrafter):
         self.hidden += [] if hidden is None else hidden.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(1, 8),

@@ -117,7 +117,7 @@ def missing():
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(0, 8),

@@ -78,7 +78,7 @@ def test_it_learns_from_what_it_observes_and_not_from_the_text():
     assert not any(copied[-4:])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10**6),
     k=st.integers(0, 8),

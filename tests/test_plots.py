@@ -417,6 +417,7 @@ def test_plots_follow_the_theme_while_a_run_goes_on(running):
     ink = f"{PLOT % 'race'}.layout.font.color"
     before = running.evaluate(ink)
     running.get_by_label("Switch between light and dark").click()
+    drawn(running, "race")  # the button may be far above it
     running.wait_for_function(f"before => {ink} !== before", arg=before)
     expect(running.locator("[data-testid=stop]")).to_be_visible()
     expect(running.get_by_test_id("scrubber")).to_be_disabled()  # it still goes on

@@ -177,7 +177,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_whatever_is_changed_in_a_trace_it_is_refused_in_one_line_or_a_trace_that_can_be_written(
     data,

@@ -36,7 +36,7 @@ def good():
     return ran(max_new_tokens=12).to_json()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_whatever_times_a_trace_has_it_is_refused_or_shown(data):
     """Among them those of mutants: no time at all, almost none, and very long ones."""

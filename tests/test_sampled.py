@@ -47,7 +47,7 @@ def drawn(probs, count, rng):
 # --- goodness of fit -----------------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(weights=distributions, seed=st.integers(0, 2**32 - 1))
 def test_p_values_of_true_draws_are_uniform_however_few_the_draws(weights, seed):
     rng, probs = np.random.default_rng(seed), outcomes(weights)
@@ -56,7 +56,7 @@ def test_p_values_of_true_draws_are_uniform_however_few_the_draws(weights, seed)
     assert uniformity(values)[1] > SIGNIFICANCE
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(weights=distributions, seed=st.integers(0, 2**32 - 1))
 def test_draws_of_another_distribution_have_small_p_values(weights, seed):
     rng, probs = np.random.default_rng(seed), outcomes(weights)
@@ -74,7 +74,7 @@ def test_an_outcome_without_probability_has_the_p_value_zero():
     assert p_value({(0,): 49, (2,): 1}, probs, rng) == 0
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(values=st.lists(st.floats(0, 1), min_size=30, max_size=300), shape=st.floats(0.3, 3))
 def test_the_test_of_uniformity_is_that_of_kolmogorov_and_smirnov(values, shape):
     bent = [value**shape for value in values]
@@ -160,7 +160,7 @@ def test_a_recalled_model_is_never_fed_a_long_pass_after_the_context():
     assert max(model.widths[1:]) <= 9
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(seed=st.integers(0, 2**32 - 1), sharpness=st.floats(0.1, 8), top_p=st.floats(0.3, 1))
 def test_small_rows_have_the_distribution_and_the_confidence_of_the_whole_ones(
     seed, sharpness, top_p

@@ -28,7 +28,7 @@ def assert_tokens_follow(tokens: list[int], probs: np.ndarray) -> None:
     assert_follows(Counter(tokens), dict(enumerate(probs)))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 0.5, 2.0]), st.sampled_from([0.1, 1.0]))
 def test_the_first_token_follows_the_target(seed, target_spread, draft_spread):
     target = np.stack([distribution(seed, target_spread), distribution(seed + 1, target_spread)])
@@ -42,7 +42,7 @@ def test_the_first_token_follows_the_target(seed, target_spread, draft_spread):
     assert_tokens_follow(tokens, target[0])
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(st.integers(0, 10**6), st.integers(0, VOCAB - 1))
 def test_a_deterministic_draft_follows_the_target_too(seed, proposal):
     target = np.stack([distribution(seed, 0.5), distribution(seed + 1, 0.5)])
