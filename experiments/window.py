@@ -1,12 +1,14 @@
-"""Selective caching: what a cache of the first tokens and the last costs in quality.
+"""Selective caching: what a cache of some of the tokens costs in quality, by the rule that selects
+them.
 
-The reference is the cache that the pair is shipped with, which keeps every token. Both read the
+The reference is the cache that the pair is shipped with, which keeps every token. All read the
 first 512, 1,024 … tokens of one text, this project's own documentation, and are compared on the
 distributions at its last tokens, and by the text with which they go on.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Generator
 from dataclasses import replace
 from itertools import takewhile
@@ -17,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Experiment, Setup
-from experiments.quality import Quality, Text, compared, distributions, written
+from experiments.quality import Text, compared, distributions, written
 from experiments.result import Cell, Chart, Column, Result, Rows, number
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
+from pipeline.runtime.kv_cache.mass import MASS, RECENT
 from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
-from pipeline.runtime.kv_cache.window import CAPACITY, SINK, WINDOW
+from pipeline.runtime.kv_cache.window import CAPACITY, WINDOW
 from pipeline.words import percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -34,7 +37,7 @@ _COMPARED = 128  # of them, the last
 _MAX_NEW_TOKENS = 64
 _ROOT = Path(__file__).resolve().parents[1]
 _DOCUMENTS = ("benchmarks/README.md", "training/README.md", "CONTRIBUTING.md")
-_KINDS = (PAGED.name, WINDOW.name)
+_KINDS = {"whole": PAGED.name, "window": WINDOW.name, "mass": MASS.name}
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
@@ -45,47 +48,38 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     documents = [(_ROOT / name).read_text(encoding="utf-8") for name in _DOCUMENTS]
     tokens = tokenizer.ask("\n".join(documents))
     lengths = [n for n in _LENGTHS if n + _MAX_NEW_TOKENS <= min(len(tokens), dolly.context_length)]
-    result = Result(pair=dolly.about, planned=len(lengths))
+    asked = SamplingParams(), _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
+    result = Result(pair=dolly.about, planned=len(lengths) * len(_KINDS))
     models: dict[str, OVModel] = {}
-    for kind in _KINDS:
+    for kept, kind in _KINDS.items():
         yield replace(result, doing=f"compiling for {kind}")
         try:
-            models[kind] = OVModel(setup.choice.store.folder(pair.target), kind)
+            models[kept] = OVModel(setup.choice.store.folder(pair.target), kind)
         except UnsupportedPolicyError as reason:
             remedy = f"has no {kind} cache ({reason}); choose another pair"
             raise UserError("pair", pair.name, remedy) from None
-    asked = SamplingParams(), _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
     for length in lengths:
         begun = tokens[:length]
         text = Text(begun[:-_COMPARED], begun[-_COMPARED:])
-        got: dict[str, NDArray[np.float32]] = {}
-        answers: dict[str, Text] = {}
-        for kind, model in models.items():
-            got[kind] = distributions(model, text, tokenizer.size)
+        whole: tuple[NDArray[np.float32], Text] | None = None
+        for kept, model in models.items():
+            got = distributions(model, text, tokenizer.size)
             yield result
-            (answers[kind],) = written(model, [begun], *asked)
+            (answer,) = written(model, [begun], *asked)
             yield result
-        whole, part = (got[kind] for kind in _KINDS)
-        row: dict[str, Cell] = {
-            "tokens": length,
-            **_quality(compared([part], [whole])),
-            "loss_whole": _loss(whole, text),
-            "loss": _loss(part, text),
-            "agreeing": _agreeing(*(answers[kind] for kind in _KINDS)),
-            **{
-                name: _megabytes(models[kind], length)
-                for name, kind in zip(_MB, _KINDS, strict=True)
-            },
-        }
-        result = replace(result, rows=(*result.rows, row), done=result.done + 1)
-        yield result
-
-
-_MB = ("mb_whole", "mb")
-
-
-def _quality(quality: Quality) -> dict[str, Cell]:
-    return {"top1": quality.top1, "kl": quality.kl}
+            whole = whole or (got, answer)
+            quality = compared([got], [whole[0]])
+            row: dict[str, Cell] = {
+                "tokens": length,
+                "kept": kept,
+                "top1": quality.top1,
+                "kl": quality.kl,
+                "agreeing": _agreeing(whole[1], answer),
+                "loss": _loss(got, text),
+                "mb": _megabytes(model, length),
+            }
+            result = replace(result, rows=(*result.rows, row), done=result.done + 1)
+            yield result
 
 
 def _loss(probs: NDArray[np.float32], text: Text) -> float:
@@ -108,40 +102,51 @@ def _megabytes(model: OVModel, length: int) -> float:
 
 
 def _conclude(rows: Rows) -> str:
-    short, long = rows[0], rows[-1]
-    return (
-        f"Of {number(long['tokens']):,.0f} tokens, the window of {CAPACITY} takes "
-        f"{number(long['mb']):.1f} MB instead of {number(long['mb_whole']):.1f}; the most likely "
-        f"token stays the same at {percent(number(long['top1']))} of positions (at "
-        f"{number(short['tokens']):,.0f}: {percent(number(short['top1']))}), and the loss goes "
-        f"from {number(long['loss_whole']):.2f} to {number(long['loss']):.2f} nats per token. It "
-        "is lossy, and off by default."
+    last = {str(row["kept"]): row for row in rows[-len(_KINDS) :]}
+    mean = {kept: [_mean(rows, kept, name) for name in ("loss", "top1")] for kept in _KINDS}
+    (whole, _), (window, window_top1), (mass, mass_top1) = mean.values()
+    of_window, of_mass = (
+        number(last[kept]["loss"]) - number(last["whole"]["loss"]) for kept in ("window", "mass")
     )
+    return (
+        f"Of {number(last['whole']['tokens']):,.0f} tokens, {CAPACITY} take "
+        f"{number(last['mass']['mb']):.1f} MB instead of {number(last['whole']['mb']):.1f}. "
+        f"Selecting them by attention mass is {'better' if mass < window else 'no better'} than "
+        f"the first block and the last ones: on average over the lengths of the text, it adds "
+        f"{mass - whole:.2f} nats per token to the loss and keeps the most likely token at "
+        f"{percent(mass_top1)} of positions, the window {window - whole:.2f} and "
+        f"{percent(window_top1)}; in the longest text they add {of_mass:.2f} and {of_window:.2f}. "
+        "Both are lossy, and off by default."
+    )
+
+
+def _mean(rows: Rows, kept: str, name: str) -> float:
+    return statistics.mean(number(row[name]) for row in rows if row["kept"] == kept)
 
 
 EXPERIMENT = Experiment(
     name="window",
     title="Selective caching",
-    question="What does a cache of the first block and the last tokens cost in quality, and save "
-    "in memory?",
-    seconds=90,
+    question="What do a cache of the first block and the last tokens, and one of the tokens "
+    "attended to most, cost in quality, and save in memory?",
+    seconds=150,
     columns=(
         Column("tokens", "Text", "tokens", 0),
+        Column("kept", "Cache"),
         Column("top1", "Same top-1", "%", 1),
         Column("kl", "KL from the whole cache", "nats per token", 4),
         Column("agreeing", "Answer that is the same, from its start", "%", 0),
-        Column("loss_whole", "Loss, whole cache", "nats per token", 3),
-        Column("loss", "Loss, window", "nats per token", 3),
-        Column("mb_whole", "Whole cache", "MB", 1),
-        Column("mb", "Window", "MB", 1),
+        Column("loss", "Loss", "nats per token", 3),
+        Column("mb", "Memory", "MB", 1),
     ),
     chart=Chart(
         kind="lines",
         x="tokens",
-        y=_MB,
-        axis="megabytes",
-        reading=f"The window keeps {SINK} tokens of the beginning and the last ones, {CAPACITY} in "
-        "all, and reads any text; what it costs is in the table.",
+        y=("loss",),
+        series="kept",
+        reading="The nearer to the whole cache, the better. The other two keep at most "
+        f"{CAPACITY} tokens: a window the first block and the last ones, mass the last "
+        f"{RECENT} and those before them that were attended to most.",
     ),
     measure=_measure,
     conclude=_conclude,

@@ -105,10 +105,32 @@ def test_compression_compares_every_precision_with_f32():
     assert compression.EXPERIMENT.conclude(result.rows).startswith("Beside f32, u8 takes ")
 
 
-def test_the_window_is_compared_with_the_whole_cache():
+def test_selective_caches_are_compared_with_the_whole_one():
     *_, result = window.EXPERIMENT.measure(tiny_setup())
     assert result.complete
-    assert [row["tokens"] for row in result.rows] == [512]  # the tiny pair has no room for more
-    (row,) = result.rows
-    assert row["top1"] > 0.99  # nothing is forgotten but while the answer grows
-    assert window.EXPERIMENT.conclude(result.rows).startswith("Of 512 tokens, the window of 512 ")
+    kept = [(row["tokens"], row["kept"]) for row in result.rows]
+    # The tiny pair has no room for more.
+    assert kept == [(512, "whole"), (512, "window"), (512, "mass")]
+    whole, *selective = result.rows
+    assert (whole["top1"], whole["kl"], whole["agreeing"]) == (1, 0, 1)
+    for row in selective:
+        assert row["top1"] > 0.99  # nothing is forgotten but while the answer grows
+        assert row["mb"] == whole["mb"]
+    assert window.EXPERIMENT.conclude(result.rows).startswith("Of 512 tokens, 512 take ")
+
+
+@pytest.mark.parametrize(("mass", "said"), [(2.5, "no better"), (2.1, "better")])
+def test_the_sentence_on_selective_caches_says_which_rule_is_better(mass, said):
+    """On average: in the shorter text here, the window loses nothing."""
+    experiment = window.EXPERIMENT
+    rows = [
+        {"tokens": tokens, "kept": kept, "top1": 1.0, "loss": loss, "mb": 1.0}
+        for tokens, of_window in ((1024, 2.0), (4096, 2.6))
+        for kept, loss in (("whole", 2.0), ("window", of_window), ("mass", mass))
+    ]
+    sentence = experiment.conclude(rows)
+    assert f"by attention mass is {said} than the first block" in sentence
+    assert f"it adds {mass - 2:.2f} nats per token" in sentence
+    assert f"the window 0.30 and 100 %; in the longest text they add {mass - 2:.2f} and 0.60." in (
+        sentence
+    )

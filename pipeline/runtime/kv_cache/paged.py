@@ -37,8 +37,15 @@ _FAMILIES = frozenset(
 _PREFILL_CHUNK, _PREFILL_MULTIPLE = 128, 32
 
 
-def _prepare(model: ov.Model, family: str, device: str) -> None:
-    """Rewrites the model to attend through blocks."""
+def prepare_paged(model: ov.Model, family: str, device: str, **added: bool) -> None:
+    """Rewrites the model to attend through blocks.
+
+    Args:
+        added: options of OpenVINO's transformation, for further inputs and outputs.
+
+    Raises:
+        UnsupportedPolicyError: as a policy's `prepare`.
+    """
     from openvino._offline_transformations import paged_attention_transformation
 
     if not device.startswith("CPU"):
@@ -46,7 +53,7 @@ def _prepare(model: ov.Model, family: str, device: str) -> None:
     if family not in _FAMILIES:
         raise UnsupportedPolicyError(f"not verified for the family {family}")
     try:
-        paged_attention_transformation(model)
+        paged_attention_transformation(model, **added)
     except RuntimeError as error:
         raise UnsupportedPolicyError(str(error).strip().splitlines()[-1]) from None
 
@@ -76,7 +83,7 @@ class PagedKVCache:
         self._min_tokens = 2 if batch_invariant else 1
         self._max_split = 0 if pool.quantised else MAX_DECODE_TOKENS
         self._length = 0
-        self._forgotten = 0  # tokens after the first block that have none any more
+        self._forgotten = 0  # tokens that have no block any more
         self._table: list[int] = []  # physical block of each logical block
         self._bound: dict[str, ov.Tensor] = {}
         self._inputs: Inputs = {}
@@ -200,7 +207,7 @@ PAGED = CachePolicy(
     about=f"in blocks of {BLOCK_SIZE} tokens, which a block table maps to memory. A rollback only "
     "shortens the sequence: nothing is copied, and empty blocks are freed.",
     caches=PagedCaches,
-    prepare=_prepare,
+    prepare=prepare_paged,
     token_axis=0,
     precision="f16",
     lossless_properties={},  # see `PagedKVCache`

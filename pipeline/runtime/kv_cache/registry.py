@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.masked import MASKED
+from pipeline.runtime.kv_cache.mass import MASS
 from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.runtime.kv_cache.policy import CachePolicy
 from pipeline.runtime.kv_cache.stateful import STATEFUL
@@ -15,7 +16,7 @@ FALLBACK_POLICY = STATEFUL.name  # for every model and device
 
 # By name, in the order of menus.
 POLICIES: dict[str, CachePolicy] = {
-    policy.name: policy for policy in (PAGED, STATEFUL, MASKED, UNCACHED, WINDOW)
+    policy.name: policy for policy in (PAGED, STATEFUL, MASKED, UNCACHED, WINDOW, MASS)
 }
 
 

@@ -11,10 +11,8 @@ Rotary embeddings depend on differences of positions only; so the newer tokens k
 that they have in the text, and the few keys of the first block are moved after them: rotated by as
 many positions as tokens were forgotten, each time from the keys as they were computed.
 
-Blocks are not selected by attention mass, though the CPU plugin of OpenVINO 2026.4 would tell it:
-with `use_score_outputs`, the transformation adds an output for each layer with the mass that every
-cached token gets from the last one, and logits stay the same. The plugin also rotates keys itself
-(`allow_cache_rotation`), but not quantised ones, and keeps no keys as they were computed.
+The CPU plugin of OpenVINO 2026.4 can rotate keys itself (`allow_cache_rotation`), but not quantised
+ones either, and it keeps no keys as they were computed.
 """
 
 from __future__ import annotations
@@ -40,12 +38,12 @@ if TYPE_CHECKING:
 
 SINK = BLOCK_SIZE  # tokens at the beginning of the text
 CAPACITY = 16 * BLOCK_SIZE  # tokens in all, those of the next forward pass included
-_FAMILIES = frozenset(("llama", "qwen2", "qwen3", "gpt_neox"))  # all layers see the whole cache
+FAMILIES = frozenset(("llama", "qwen2", "qwen3", "gpt_neox"))  # all layers see the whole cache
 
 
 def _prepare(model: ov.Model, family: str, device: str) -> None:
     """As for a paged cache, of models with rotary embeddings in every layer."""
-    if family not in _FAMILIES:
+    if family not in FAMILIES:
         raise UnsupportedPolicyError(f"not verified for the family {family}")
     PAGED.prepare(model, family, device)
 
