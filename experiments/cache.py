@@ -218,7 +218,7 @@ EXPERIMENT = Experiment(
     question="What do a step, a verification, a rollback and the cache’s memory cost, by context, "
     "precision and kind of cache?",
     needs="3 GB of memory for a context of 8,192 tokens in f32",
-    seconds=1500,
+    seconds=900,
     columns=(
         Column("cache", "Cache"),
         Column("context", "Context", "tokens", 0),
