@@ -50,6 +50,7 @@ def _serve(choice: Choice, args: argparse.Namespace) -> None:
     page = Page(loader, turn, args.max_new_tokens, args.queue_size)
     try:
         page.serve(args.host, args.port, args.share, args.mcp)
+        sys.stdout.flush()  # the address, which a pipe would keep
         _report_failure(loader)
         threading.Event().wait()
     finally:

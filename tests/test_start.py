@@ -45,7 +45,11 @@ class App:
         self._process = subprocess.Popen(
             [sys.executable, "app.py", "--port", port, "--cache-dir", cache, *flags],
             cwd=ROOT,
-            env=os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9"},  # where nobody listens
+            env=os.environ
+            | {
+                "HF_ENDPOINT": "http://127.0.0.1:9",  # where nobody listens
+                "PYTHONUNBUFFERED": "",  # off, as in most terminals
+            },
             stdout=subprocess.PIPE,
             stderr=self._log.open("w"),
             text=True,
