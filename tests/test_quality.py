@@ -66,4 +66,4 @@ def test_every_pair_of_precisions_has_a_row_for_each_kind_of_text():
     assert {key for row in rows for key in row} == {c.name for c in EXPERIMENT.columns}
     assert {row["identical"] for row in rows if row["text"] == "greedy"} == {1}
     assert {row["identical"] for row in rows if row["text"] == "sampled"} == {None}
-    assert "90.0% of positions" in EXPERIMENT.conclude(rows)
+    assert "90.0 % of positions" in EXPERIMENT.conclude(rows)

@@ -60,7 +60,7 @@ def _bars(name: str, counts: list[int], marker: Json) -> Json:
         "y": [round(count / total, 5) for count in counts],
         "name": name,
         "marker": marker,
-        "hovertemplate": "p about %{x:.2f}<br>%{y:.1%} of the contexts<extra>%{fullData.name}"
+        "hovertemplate": "p about %{x:.2f}<br>%{y:.0%} of the contexts<extra>%{fullData.name}"
         "</extra>",
     }
 
