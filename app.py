@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,12 +89,15 @@ def _cluster(args: argparse.Namespace) -> Cluster | None:
     """Where replicas are to run, if there are to be any.
 
     Raises:
-        UserError: Ray is not installed.
+        UserError: Ray is not installed, or there is no such cluster.
     """
     if not args.replicas:
         if args.ray_address:
             raise UserError("ray address", args.ray_address, "say how many --replicas it shall run")
         return None
+    if find_spec("ray") is None:
+        remedy = "they need Ray: pip install -r requirements-serving.txt"
+        raise UserError("replicas", args.replicas, remedy)
     from serving.cluster import Cluster
 
     return Cluster(args.replicas, args.ray_address)

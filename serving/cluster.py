@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import uuid
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pipeline.decoding.memory import Memory
@@ -26,6 +26,16 @@ if TYPE_CHECKING:  # importing it loads Ray
     from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 _QUIET = {"log_level": "WARNING", "enable_access_log": False}  # of Ray Serve
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # it would report to its makers
+    # Seconds until it looks again for a free replica: whoever comes later must not find it first.
+    "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S": "0.05",
+}
+_LOCAL = {  # of Ray on this machine, whose ports let whoever has the token run code
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # they are those of the loopback, here as there
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+}
 _OBJECTS = 80 * 2**20  # bytes of Ray's store of objects, about its least; updates are small
 _DRAINING = 2.0  # seconds that a replica has to end its run when it is stopped
 _HEALTH = 2.0  # seconds between two looks at whether a replica's process is there
@@ -39,13 +49,10 @@ class Cluster:
         address: of a Ray cluster that is there; None starts Ray on this machine.
 
     Raises:
-        UserError: Ray is not installed, or there is no such cluster.
+        UserError: there is no such cluster.
     """
 
     def __init__(self, replicas: int, address: str | None = None) -> None:
-        if find_spec("ray") is None:
-            remedy = "they need Ray: pip install -r requirements-serving.txt"
-            raise UserError("replicas", replicas, remedy)
         self._replicas, self._address = replicas, address
         handler = signal.getsignal(signal.SIGTERM)
         self._connect()
@@ -62,16 +69,14 @@ class Cluster:
         if self._address is None:
             self._check_memory(choice)
         self._check_cores(cores)
-        handle = self._deploy(choice, cores)
-        description = handle.describe.remote().result()
+        handle = self._deploy(choice, cores).options(stream=True)
+        (description,) = handle.describe.remote()
         if isinstance(description, UserError):
             raise description
         tokenizer = Tokenizer(choice.store.folder(choice.pair.target))
 
-        streaming = handle.options(stream=True)
-
         def call(request: Request, mode: Mode, memory: Memory | None) -> Response:
-            return _Stream(streaming.run.remote(request, mode, memory))
+            return _Stream(handle.run.remote(request, mode, memory))
 
         return Replicas(choice.pair, tokenizer, description, call)
 
@@ -85,7 +90,10 @@ class Cluster:
         ray.shutdown()
 
     def _connect(self) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
+        if self._address is None:
+            os.environ |= _LOCAL
         import ray
         from ray import serve
 

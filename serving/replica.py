@@ -26,6 +26,7 @@ from serving.cores import claim
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
+_WARM = "Why is the sky blue?"  # answered before any visitor's; the first drafts take seconds
 _PERIOD = 0.05  # seconds between two reports; what sends them has the cores of the models
 
 
@@ -64,12 +65,13 @@ class Replica:
             self._cores = claim(cores)
             self._cores.pin()
             self._dolly = (load or _load)(replace(choice, threads=cores))
+            self._dolly.start(Request(_WARM, max_new_tokens=4, **choice.pair.settings)).finish()
         except UserError as error:  # Ray Serve would try again, and hide it in its log
             self._failure = error
 
-    async def describe(self) -> Description | UserError:
-        """Its models, or why it has none."""
-        return self._failure or Description(self._dolly.about, self._dolly.context_length)
+    async def describe(self) -> AsyncGenerator[Description | UserError, None]:
+        """Yields its models, or why it has none; as a stream, whose way is then known."""
+        yield self._failure or Description(self._dolly.about, self._dolly.context_length)
 
     async def run(
         self, request: Request, mode: Mode, memory: Memory | None
@@ -84,7 +86,7 @@ class Replica:
         updates = iter(run)
         try:
             trace = run.trace()
-            yield replace(trace, environment={**trace.environment, "replica": self._place})
+            yield replace(trace, environment=trace.environment | self._place)
             while report := await loop.run_in_executor(self._models, self._report, updates):
                 yield report
         finally:  # behind the report under way, if whoever listens has left
@@ -92,8 +94,12 @@ class Replica:
 
     @property
     def _place(self) -> dict[str, Any]:
-        """The trace's `environment.replica`; `began` are seconds since 1970."""
-        return {"id": self._id, "cores": list(self._cores.ids), "began": time.time()}
+        """For the trace's `environment`; `replica_began` are seconds since 1970."""
+        return {
+            "replica": self._id,
+            "replica_cores": ", ".join(map(str, self._cores.ids)),
+            "replica_began": time.time(),
+        }
 
     def _report(self, updates: Iterator[Update]) -> Report | None:
         """The updates of a period; None at the end of the run."""

@@ -162,7 +162,7 @@ class ReplicaRun:
 
     @property
     def _replica(self) -> str:
-        return str(self._recording.about["environment"]["replica"]["id"])
+        return str(self._recording.about["environment"]["replica"])
 
 
 def _polled(response: Response) -> Iterator[Trace | Report | None]:

@@ -8,7 +8,9 @@ import json
 import os
 import time
 from contextlib import closing
+from pathlib import Path
 
+import grpc
 import httpx
 import pytest
 from gradio_client import Client
@@ -31,7 +33,7 @@ DEATH_SECONDS = 5.0  # in which a visitor is told that the replica was lost: a c
 def app(tmp_path_factory):
     flags = ("--pair", str(tiny_folder()), "--replicas", "2", "--queue-size", "4")
     with Server(*flags, log=tmp_path_factory.mktemp("served") / "log") as server:
-        server.wait_until_ready(PATIENCE)
+        server.wait_until_ready(3 * PATIENCE)
         yield server
 
 
@@ -42,7 +44,7 @@ def client(app):
 
 
 def replica_of(trace):
-    return trace["environment"]["replica"]["id"]
+    return trace["environment"]["replica"]
 
 
 def test_two_race_at_once_on_cores_of_their_own_and_every_text_is_that_of_one_process(client):
@@ -57,10 +59,38 @@ def test_two_race_at_once_on_cores_of_their_own_and_every_text_is_that_of_one_pr
         for name, lane in trace["lanes"].items():
             assert lane["text"] == alone.lanes[name].text
             assert lane["finish"] == alone.lanes[name].finish
-    cores = {replica_of(trace): trace["environment"]["replica"]["cores"] for trace in traces}
+    cores = {replica_of(trace): trace["environment"]["replica_cores"] for trace in traces}
     assert len(cores) == 2
-    assert len({core for (core,) in cores.values()}) == 2
+    assert len({*cores.values()}) == 2
     assert all(trace["environment"]["threads"] == 1 for trace in traces)
+
+
+def listening(processes):
+    """Where they wait for connections: whether from this machine alone, and the port."""
+    theirs = {
+        os.readlink(file)
+        for pid in processes
+        for file in Path(f"/proc/{pid}/fd").iterdir()
+        if file.is_symlink()
+    }
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in theirs:
+                address, port = local.split(":")
+                yield address.endswith("0100007F"), int(port, 16)
+
+
+def test_nothing_of_ray_answers_from_beyond_this_machine(app):
+    """Whoever reaches its ports could run code: they are the loopback's, or want a token."""
+    ports = [*listening(app.processes)]
+    assert any(loopback for loopback, _ in ports)
+    for port in (port for loopback, port in ports if not loopback):
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
+            with pytest.raises(grpc.RpcError) as refused:
+                call(b"", timeout=PATIENCE)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_whoever_leaves_frees_the_replica(client):

@@ -15,6 +15,7 @@ from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.request import Request
+from pipeline.trace.reader import parse_trace
 from serving import replica
 from serving.cores import Cores
 from serving.replica import Replica
@@ -79,7 +80,9 @@ class Served:
         self.dolly, self.streams = dolly, []
         monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
         self.server = Replica(Choice(PAIR, Everything()), 1, lambda choice: dolly)
-        description = pickle.loads(pickle.dumps(asyncio.run(self.server.describe())))
+        self.warmed = [run.trace() for run in dolly.started]
+        dolly.started.clear()
+        description = pickle.loads(pickle.dumps(described(self.server)))
         self.engine = Replicas(PAIR, Tokens(), description, self._call)
         self.failure = None
 
@@ -88,6 +91,11 @@ class Served:
             raise self.failure
         self.streams.append(Streamed(self.server, *asked))
         return self.streams[-1]
+
+
+def described(server):
+    """What a replica says of itself."""
+    return asyncio.run(anext(server.describe()))
 
 
 class Pinned(Cores):
@@ -141,7 +149,8 @@ def test_a_trace_from_a_replica_is_that_of_the_models(served, mode):
     assert (here.lanes, here.pieces) == (there.lanes, there.pieces)
     assert timeless(here) == timeless(FakeDolly(PLAIN).start(REQUEST, mode).finish())
     assert [token for update in updates for token in update.tokens]
-    assert here.environment["replica"]["cores"] == [0]
+    assert here.environment["replica_cores"] == "0"
+    assert parse_trace(here.to_json()) == here
 
 
 def test_nothing_is_asked_of_a_replica_before_the_run_is_iterated(served):
@@ -248,11 +257,22 @@ def test_a_replica_that_cannot_load_its_pair_says_why(monkeypatch):
 
     monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
     broken = Replica(Choice(PAIR, Everything()), 1, load)
-    assert str(asyncio.run(broken.describe())) == "model: “x” — choose another."
+    assert str(described(broken)) == "model: “x” — choose another."
 
 
 def test_a_replica_has_as_many_threads_as_cores(monkeypatch):
     loaded = []
+
+    def load(choice):
+        loaded.append(choice.threads)
+        return FakeDolly(PLAIN)
+
     monkeypatch.setattr(replica, "claim", lambda size: Pinned(tuple(range(size)), None))
-    Replica(Choice(PAIR, Everything(), threads=0), 3, loaded.append)
-    assert loaded[0].threads == 3
+    Replica(Choice(PAIR, Everything(), threads=0), 3, load)
+    assert loaded == [3]
+
+
+def test_a_replica_has_raced_before_its_first_visitor_comes(served):
+    (trace,) = served.warmed
+    assert trace.finished
+    assert {"autoregressive", "speculative"} == {*trace.lanes}

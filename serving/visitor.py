@@ -1,0 +1,98 @@
+"""A visitor of the page, through its API: a tab of its own.
+
+`python -m serving.visitor URL` begins a long race and waits, for a trial that closes its tab.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from pipeline.request import Request
+from pipeline.trace.reader import parse_trace
+from pipeline.trace.record import Trace
+
+if TYPE_CHECKING:
+    from gradio_client.client import Job
+
+LONG = Request("Tell me a story.", max_new_tokens=1000, kv_cache="uncached")  # a minute and more
+_PERIOD = 0.01  # seconds between two looks
+
+
+class Visitor:
+    def __init__(self, url: str) -> None:
+        from gradio_client import Client
+
+        self._client = Client(url, verbose=False, analytics_enabled=False)
+
+    def race(self, request: Request) -> Race:
+        """Asks for a race; returns once it is in the queue or begins."""
+        return Race(self._client.submit(**asdict(request), api_name="/race"))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class Race:
+    """A race that a visitor has asked for.
+
+    Attributes:
+        asked: seconds since 1970.
+    """
+
+    def __init__(self, job: Job) -> None:
+        from gradio_client.utils import Status
+
+        self.asked = time.time()
+        self._job = job
+        while job.status().code in (Status.STARTING, Status.JOINING_QUEUE, Status.SENDING_DATA):
+            time.sleep(_PERIOD)
+
+    @property
+    def begun(self) -> bool:
+        """Whether an update has come."""
+        return bool(self._job.outputs())
+
+    @property
+    def ended(self) -> bool:
+        """Whether its result is there, or a failure."""
+        return bool(self._job.done())
+
+    def wait_until_begun(self) -> float:
+        """Returns the seconds until the first update."""
+        while not (self.begun or self.ended):
+            time.sleep(_PERIOD)
+        return time.time() - self.asked
+
+    def stop(self) -> None:
+        """As the page's button."""
+        self._job.cancel()
+
+    def failure(self, timeout: float) -> str:
+        """The line that the visitor is told, once there is one; "" if there is none in time."""
+        try:
+            return str(self._job.exception(timeout) or "")
+        except NotYet:
+            return ""
+
+    def trace(self) -> Trace:
+        """The whole record, once the race has ended.
+
+        Raises:
+            Exception: gradio_client's, if it failed or was refused.
+        """
+        if error := self._job.exception():
+            raise error
+        last: dict[str, Any] = json.loads(self._job.outputs()[-1])
+        return parse_trace(json.dumps(last["trace"]))
+
+
+if __name__ == "__main__":
+    racing = Visitor(sys.argv[1]).race(LONG)
+    racing.wait_until_begun()
+    print("begun", flush=True)
+    racing.failure(timeout=600)
