@@ -16,7 +16,7 @@ from pipeline.models.choice import Choice, add_arguments, chosen
 from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
-    from pipeline.dolly import Dolly
+    from pipeline.engine import Engine
     from ui.run.loader import Loader
 
 _RUN_TIMEOUT = 2.0  # seconds that a run has to end when the server shuts down
@@ -66,14 +66,14 @@ def _report_failure(loader: Loader) -> None:
         UserError: it cannot be loaded, and visitors may not load another.
     """
     try:
-        loader.dolly()
+        loader.engine()
     except UserError as error:
         if loader.fixed:
             raise
         print(error, "Or load another pair on the page.", file=sys.stderr)
 
 
-def _load(choice: Choice) -> Dolly:
+def _load(choice: Choice) -> Engine:
     from pipeline.dolly import Dolly
 
     return Dolly(choice.pair, store=choice.store, device=choice.device, kv_memory=choice.kv_memory)

@@ -96,6 +96,11 @@ class Dolly:
         self.context_length = min(models.target.context_length, models.draft.context_length)
         self.about = self.describe(models)
 
+    @property
+    def local(self) -> Dolly:
+        """Itself: the models are in this process."""
+        return self
+
     def models(
         self,
         kv_cache: str = DEFAULT_POLICY,

@@ -7,23 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from pipeline.decoding.events import Event, Finish, FinishReason
+from pipeline.decoding.events import Event, FinishReason
 from pipeline.decoding.race import Schedule, race
-from pipeline.trace.record import Token, Trace
+from pipeline.trace.record import Trace
 from pipeline.trace.recorder import LaneRecorder
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """An event of a lane. `tokens` are those that a step emitted, with their text."""
-
-    lane: str
-    event: Event
-    tokens: tuple[Token, ...]
-    time_s: float  # the lane's own clock
+from pipeline.trace.recording import Recording, Update
 
 
 class Run:
@@ -43,8 +33,8 @@ class Run:
         about: dict[str, Any],
         schedule: Schedule = race,
     ) -> None:
-        self._lanes, self._recorders, self._about = lanes, recorders, about
-        self._schedule = schedule
+        self._lanes, self._schedule = lanes, schedule
+        self._recording = Recording(recorders, about)
         self._cancelled = threading.Event()
 
     def __iter__(self) -> Generator[Update, None, None]:
@@ -55,9 +45,7 @@ class Run:
         reason = FinishReason.CANCELLED
         try:
             for name, event in racing:
-                recorder = self._recorders[name]
-                tokens = recorder.record(event)
-                yield Update(name, event, tokens, recorder.time_s)
+                yield self._recording.record(name, event)
                 if self._cancelled.is_set():
                     break
         except Exception:
@@ -65,7 +53,7 @@ class Run:
             raise
         finally:
             racing.close()
-            self._end(reason)
+            self._recording.end(reason)
 
     def finish(self) -> Trace:
         """Runs the lanes to their end."""
@@ -79,17 +67,8 @@ class Run:
 
     def close(self) -> None:
         """Marks a run that was never iterated as cancelled; one that has ended stays as it is."""
-        self._end(FinishReason.CANCELLED)
-
-    def _end(self, reason: FinishReason) -> None:
-        for recorder in self._recorders.values():
-            if not recorder.finished:
-                recorder.record(Finish(reason))
+        self._recording.end(FinishReason.CANCELLED)
 
     def trace(self) -> Trace:
         """The record as it stands; from any thread."""
-        lanes = {name: recorder.lane() for name, recorder in self._recorders.items()}
-        pieces: dict[int, str] = {}
-        for recorder in self._recorders.values():
-            pieces |= recorder.pieces
-        return Trace(**self._about, lanes=lanes, pieces=pieces)
+        return self._recording.trace()

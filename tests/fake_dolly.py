@@ -69,6 +69,7 @@ class FakeDolly:
         damaged: the target's logits are NaN.
         draft_s: seconds on the clock for each drafted token.
         memory: that it says is used.
+        local: itself; None as if its models were elsewhere.
     """
 
     pair = PAIR
@@ -91,6 +92,7 @@ class FakeDolly:
         self.fails = self.damaged = False
         self.draft_s = 0.0
         self.started, self.memory = [], ()
+        self.local: FakeDolly | None = self
         self.goes_on.set()
 
     @property

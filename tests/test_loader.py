@@ -41,14 +41,14 @@ def test_who_waits_is_told_how_far_it_has_come():
         if Progress("fetching", 1, 2, "B") in told:
             shop.open.set()
     assert waiting.done
-    assert waiting.dolly() == DEFAULT_PAIR
+    assert waiting.engine() == DEFAULT_PAIR
 
 
 def test_another_pair_takes_over_when_it_is_there():
     shop = Shop()
     at_work = loader(shop)
     shop.open.set()
-    assert at_work.dolly() == DEFAULT_PAIR
+    assert at_work.engine() == DEFAULT_PAIR
     shop.open.clear()
     change = at_work.change(SECOND)
     assert next(change)
@@ -58,18 +58,18 @@ def test_another_pair_takes_over_when_it_is_there():
     shop.open.set()
     assert all(isinstance(progress, Progress) for progress in change)
     assert at_work.pair == SECOND
-    assert at_work.dolly() == "dolly-v2-3b"
+    assert at_work.engine() == "dolly-v2-3b"
 
 
 def test_a_pair_that_cannot_be_had_leaves_the_one_at_work():
     shop = Shop()
     shop.open.set()
     at_work = loader(shop)
-    assert at_work.dolly() == DEFAULT_PAIR
+    assert at_work.engine() == DEFAULT_PAIR
     shop.says = "is not on the hub"
     with pytest.raises(UserError, match="not on the hub"):
         [*at_work.change(SECOND)]
-    assert (at_work.pair, at_work.dolly()) == (FIRST, DEFAULT_PAIR)
+    assert (at_work.pair, at_work.engine()) == (FIRST, DEFAULT_PAIR)
     shop.says = None
     [*at_work.change(SECOND)]  # and the next one works
     assert at_work.pair == SECOND
@@ -83,7 +83,7 @@ def test_a_first_pair_that_cannot_be_loaded_says_why():
         pass
     assert str(broken.failure).startswith("model: ")
     with pytest.raises(UserError, match="not on the hub"):
-        broken.dolly()
+        broken.engine()
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_where_the_first_pair_cannot_be_loaded_the_embedded_one_is_offered(error
     shop.open.set()
     broken = Loader(Choice(SECOND, shop), load)
     with pytest.raises(UserError) as raised:
-        broken.dolly()
+        broken.engine()
     assert str(raised.value).startswith(line)
     assert broken.offer == FIRST
     [*broken.change(broken.offer)]
-    assert (broken.pair, broken.offer, broken.dolly()) == (FIRST, FIRST, DEFAULT_PAIR)
+    assert (broken.pair, broken.offer, broken.engine()) == (FIRST, FIRST, DEFAULT_PAIR)
     assert not broken.failure
 
 
@@ -117,9 +117,9 @@ def test_a_pair_that_failed_takes_no_memory_from_the_next(monkeypatch):
     shop.open.set()
     broken = Loader(Choice(SECOND, shop), lambda choice: choice.pair.name)
     with pytest.raises(UserError, match="choose --weights int4, or a smaller pair"):
-        broken.dolly()
+        broken.engine()
     [*broken.change(FIRST)]
-    assert broken.dolly() == DEFAULT_PAIR
+    assert broken.engine() == DEFAULT_PAIR
 
 
 def test_the_first_pair_can_be_chosen_again_as_it_was():
@@ -127,7 +127,7 @@ def test_the_first_pair_can_be_chosen_again_as_it_was():
     shop.open.set()
     first = FIRST.with_weights("int4", "int8")
     at_work = Loader(Choice(first, shop), lambda choice: choice.pair.name)
-    assert at_work.dolly() == DEFAULT_PAIR
+    assert at_work.engine() == DEFAULT_PAIR
     [*at_work.change(SECOND)]
     assert at_work.pairs == PAIRS | {DEFAULT_PAIR: first}
 
@@ -136,7 +136,7 @@ def test_a_pair_that_does_not_fit_beside_the_one_at_work_is_one_line(monkeypatch
     shop = Shop()
     shop.open.set()
     at_work = loader(shop)
-    assert at_work.dolly() == DEFAULT_PAIR
+    assert at_work.engine() == DEFAULT_PAIR
     monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: SECOND.memory_bytes)
     for _ in range(2):  # and the next is told the same
         with pytest.raises(UserError, match="with the loaded pair"):

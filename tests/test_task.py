@@ -82,6 +82,18 @@ def test_only_one_holds_the_turn_and_a_closed_turn_ends_its_work():
     assert first.latest <= 2
 
 
+def test_as_many_hold_the_turn_as_it_lets_and_the_next_one_waits():
+    turn, go = Turn(at_once=2), threading.Event()
+    works = [started(turn.hold(counting(2, go))) for _ in range(2)]
+    assert [next(work.updates(0.1)) for work in works] == [[1], [1]]
+    assert turn.taken
+    third = started(turn.hold(counting(1)))
+    assert next(third.updates(0.1)) == []
+    go.set()
+    wait_until(lambda: third.latest == 1)
+    wait_until(lambda: not turn.taken)
+
+
 def test_the_turn_comes_in_the_order_of_arrival():
     turn, go, order = Turn(), threading.Event(), []
 

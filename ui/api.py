@@ -5,16 +5,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import gradio as gr
 
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
 from pipeline.decoding.verification import VERIFIERS
+from pipeline.engine import Engine, Running
 from pipeline.request import Request
-from pipeline.run import Run, Update
 from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.trace.recording import Update
 from ui import health
 from ui.errors import logged_line
 from ui.run.activity import PERIOD
@@ -22,10 +23,7 @@ from ui.run.loader import Loader
 from ui.run.task import Task
 from ui.run.turn import Turn
 
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
-
-CONCURRENCY_ID = "model"  # of all events that run the models: one at a time
+CONCURRENCY_ID = "model"  # of all events that run the models: as many at once as `Turn` lets
 
 
 def add(loader: Loader, turn: Turn) -> None:
@@ -38,7 +36,7 @@ def add(loader: Loader, turn: Turn) -> None:
         Gradio sends objects as differences, which are wrong for nested lists.
         """
         with _one_line_errors():
-            run = _start(loader.dolly(), values)
+            run = _start(loader.engine(), values)
             task = Task(turn.hold(iter(run)), name="api")
             task.start()
             try:
@@ -59,7 +57,7 @@ def add(loader: Loader, turn: Turn) -> None:
         "autoregressive" or "speculative".
         """
         with _one_line_errors():
-            run = _start(loader.dolly(), values)
+            run = _start(loader.engine(), values)
             for _ in turn.hold(iter(run)):
                 pass
             run.close()
@@ -73,16 +71,16 @@ def add(loader: Loader, turn: Turn) -> None:
         gr.api(
             _with_parameters(function),
             api_name=function.__name__,
-            concurrency_limit=1,
+            concurrency_limit=turn.at_once,
             concurrency_id=CONCURRENCY_ID,
         )
     gr.api(status, api_name="status", concurrency_limit=None)
 
 
-def _start(dolly: "Dolly", values: Sequence[Any]) -> "Run":
+def _start(engine: Engine, values: Sequence[Any]) -> Running:
     """Starts a run from the values of a request's fields, in their order, and the mode."""
     *fields, mode = values
-    return dolly.start(Request(*fields), mode)
+    return engine.start(Request(*fields), mode)
 
 
 def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:

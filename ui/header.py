@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pipeline.engine import Engine
 from pipeline.errors import UserError
 from pipeline.request import Request
 from ui.component import fields
 from ui.run.loader import Loader
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 _DEFAULT = Request("any").draft_length  # of a pair that has no other
 _INEXACT = "not exact: rounding depends on the number of tokens in a forward pass"
@@ -25,22 +22,22 @@ class Status:
         state: selects its style: ready, loading, running, opened or error.
         line: its text.
         draft_length: of a run; None for what the page begins with.
-        dolly: the pair of a run, which may be replaced before the run ends.
+        engine: the pair of a run, which may be replaced before the run ends.
     """
 
     state: str
     line: str
     draft_length: int | str | None = None
-    dolly: Dolly | None = None
+    engine: Engine | None = None
 
 
 def header_fields(loader: Loader, now: Status) -> str:
     """The fields of `header.html`, for the pair of the current run, else for the loaded pair."""
-    dolly = now.dolly or (loader.dolly() if loader.done and not loader.failure else None)
-    pair = (now.dolly or loader).pair
-    parts = ["no pair loaded" if loader.failure and not dolly else pair.title]
-    if dolly:
-        about = dolly.about
+    engine = now.engine or (loader.engine() if loader.done and not loader.failure else None)
+    pair = (now.engine or loader).pair
+    parts = ["no pair loaded" if loader.failure and not engine else pair.title]
+    if engine:
+        about = engine.about
         length = now.draft_length or pair.settings.get("draft_length", _DEFAULT)
         parts += [about["device"], about["target"]["weights"], f"K={length}"]
         parts += [about["note"]] if about["note"] else []

@@ -15,7 +15,7 @@ from ui.run.turn import Turn
 def status(loader: Loader) -> dict[str, Any]:
     """Whether the models are loaded, and their pair."""
     ready = loader.done and not loader.failure
-    about = loader.dolly().about if ready else {"name": loader.pair.name}
+    about = loader.engine().about if ready else {"name": loader.pair.name}
     return {"ready": ready, "pair": about, "note": loader.pair.note}
 
 

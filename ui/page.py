@@ -12,8 +12,11 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from experiments.experiment import Setup
+from pipeline.decoding.race import Mode
 from pipeline.digits import Digits
+from pipeline.engine import Engine
 from pipeline.errors import UserError
+from pipeline.models.choice import Choice
 from pipeline.request import Request
 from ui import api, health, link, tour
 from ui.chat.routes import Chat
@@ -37,10 +40,9 @@ from ui.theme import THEME
 from ui.timeline import TIMELINE
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
 
-Start = Callable[["Dolly", "Request"], Iterator[Changes]]
+Start = Callable[[Engine, Request], Iterator[Changes]]
 Outputs = tuple[str, str]  # the values of `Page._outputs`
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
@@ -56,7 +58,7 @@ class Page:
 
     Args:
         loader: of the pair, whose models may still be loading.
-        turn: closing it ends the run under way.
+        turn: how many runs there are at once; closing it ends them.
         max_new_tokens: the limit for visitors.
         queue_size: visitors, and requests of the chat API, that may wait; more are refused.
 
@@ -178,10 +180,10 @@ class Page:
 
     def _connect(self) -> None:
         controls, session = self._controls, self._session
-        on_models: dict[str, Any] = {  # events that run the models: one at a time, in the queue
+        on_models: dict[str, Any] = {  # events that run the models, in the queue
             "inputs": [session, *controls.inputs],
             "outputs": self._outputs,
-            "concurrency_limit": 1,
+            "concurrency_limit": self._turn.at_once,
             "concurrency_id": api.CONCURRENCY_ID,
             "trigger_mode": "once",
             "show_progress": "minimal",
@@ -235,8 +237,8 @@ class Page:
     def run(self, session: Session, mode: Mode, *form: Any) -> Iterator[Outputs]:
         """Handles a click on Run."""
 
-        def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
-            return session.race(dolly, request, self._turn, mode)
+        def start(engine: Engine, request: Request) -> Iterator[Changes]:
+            return session.race(engine, request, self._turn, mode)
 
         yield from self._answer(session, form, start)
 
@@ -245,18 +247,22 @@ class Page:
     ) -> Iterator[Outputs]:
         """Handles a click on an experiment's button."""
 
-        def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
-            choice, load = self._loader.choice, self._loader.load
-            setup = Setup(choice=choice, request=request, load=load, loaded=dolly)
-            return session.measure(view, setup, dolly, self._turn)
+        def load(choice: Choice) -> Dolly:
+            return _local(self._loader.load(choice), view.title)
+
+        def start(engine: Engine, request: Request) -> Iterator[Changes]:
+            loaded = _local(engine, view.title)
+            setup = Setup(choice=self._loader.choice, request=request, load=load, loaded=loaded)
+            return session.measure(view, setup, engine, self._turn)
 
         yield from self._answer(session, form, start)
 
     def draw_digits(self, session: Session, _: Mode, *form: Any) -> Iterator[Outputs]:
         """Handles a click on the button that draws digits."""
 
-        def start(dolly: Dolly, request: Request) -> Iterator[Changes]:
-            return session.draw_digits(self._digits, dolly, request, self._turn)
+        def start(engine: Engine, request: Request) -> Iterator[Changes]:
+            _local(engine, "Draw ten digits")
+            return session.draw_digits(self._digits, engine, request, self._turn)
 
         yield from self._answer(session, form, start)
 
@@ -266,7 +272,7 @@ class Page:
             request = self._controls.request(*form)
             for _ in self._loader.wait():
                 yield self._show(session, Changes())
-            for changes in start(self._loader.dolly(), request):
+            for changes in start(self._loader.engine(), request):
                 yield self._show(session, changes)
             if self._turn.closed:
                 yield self._show(session, Changes(notice=_CLOSING))
@@ -346,3 +352,14 @@ class Page:
         """The update of the views alone, for events that have other outputs too."""
         updates, _ = self._outputs
         return {updates: self._show(session, changes)[0]}
+
+
+def _local(engine: Engine, what: str) -> Dolly:
+    """The models of this process, for what needs more of them than answers.
+
+    Raises:
+        UserError: they are elsewhere.
+    """
+    if engine.local is None:
+        raise UserError("experiment", what, "not on this server, whose models are in replicas")
+    return engine.local

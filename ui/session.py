@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.experiment import Setup
 from pipeline.decoding.memory import Memory
+from pipeline.decoding.race import Mode
 from pipeline.digits import Digits
+from pipeline.engine import Engine, Running
 from pipeline.errors import UserError
 from pipeline.models.pairs import Pair
 from pipeline.request import Request
-from pipeline.run import Run
 from pipeline.trace.record import Trace
 from ui.files import Files
 from ui.header import Status
@@ -26,10 +26,6 @@ from ui.run.turn import Turn
 from ui.run.view_state import Changes, ViewState
 from ui.tabs.experiments import ExperimentView
 from ui.tabs.registry import TABS
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.decoding.race import Mode
-    from pipeline.dolly import Dolly
 
 
 class Session:
@@ -44,26 +40,26 @@ class Session:
         self.view_state = ViewState()
         self.tab = TABS[0].name
         self._activity: Activity | None = None
-        self._run: Run | None = None
+        self._run: Running | None = None
         self._files: Files | None = None
         self._pair: Pair | None = None
         self._memory = Memory()
         self._repeated: tuple[object, list[float]] = (None, [])  # a request, and its speedups
 
     def race(
-        self, dolly: Dolly, request: Request, turn: Turn, mode: Mode = "race"
+        self, engine: Engine, request: Request, turn: Turn, mode: Mode = "race"
     ) -> Iterator[Changes]:
         """Runs the lanes of `mode`. Closing it cancels the run; `stop` returns its final view.
 
         Raises:
             UserError: the prompt does not fit.
         """
-        run = dolly.start(request, mode, self._memory_of(dolly))
+        run = engine.start(request, mode, self._memory_of(engine))
         self.close()
         self._run = run
         self.view_state = ViewState()  # the views have what it held by now
-        speedups = self._speedups_of((request, mode, dolly.pair))
-        display = RaceDisplay(run, request, dolly, speedups, turn.taken)
+        speedups = self._speedups_of((request, mode, engine.pair))
+        display = RaceDisplay(run, request, engine, speedups, turn.taken)
         race = Activity(turn.hold(iter(run)), display)
         try:
             yield from self._follow(race)
@@ -84,12 +80,12 @@ class Session:
             self._repeated = (repeated, [])
         return self._repeated[1]
 
-    def _memory_of(self, dolly: Dolly) -> Memory:
+    def _memory_of(self, engine: Engine) -> Memory:
         """What this visitor was answered by these models. Nobody else's texts are in it: how fast a
         text is copied tells that it was there.
         """
-        if self._pair != dolly.pair:  # other token ids, or other answers
-            self._pair, self._memory = dolly.pair, Memory()
+        if self._pair != engine.pair:  # other token ids, or other answers
+            self._pair, self._memory = engine.pair, Memory()
         return self._memory
 
     def _remember(self, trace: Trace) -> None:
@@ -98,25 +94,25 @@ class Session:
             self._memory.add([*trace.prompt_tokens, *(token.id for token in lane.tokens)])
 
     def measure(
-        self, view: ExperimentView, setup: Setup, dolly: Dolly, turn: Turn
+        self, view: ExperimentView, setup: Setup, engine: Engine, turn: Turn
     ) -> Iterator[Changes]:
         """Runs the experiment of `view`. The last run stays on the page.
 
         Closing it cancels the experiment; `stop` returns its final view.
         """
         work = turn.hold(view.experiment.measure(setup))
-        display = ExperimentDisplay(view, setup.request, dolly, turn.taken)
+        display = ExperimentDisplay(view, setup.request, engine, turn.taken)
         yield from self._follow(Activity(work, display))
 
     def draw_digits(
-        self, digits: Digits, dolly: Dolly, request: Request, turn: Turn
+        self, digits: Digits, engine: Engine, request: Request, turn: Turn
     ) -> Iterator[Changes]:
         """Draws digits with both methods. The last run stays on the page.
 
         Closing it cancels the drawing; `stop` returns its final view.
         """
         work = turn.hold(digits.draw(request))
-        yield from self._follow(Activity(work, DigitsDisplay(request, dolly)))
+        yield from self._follow(Activity(work, DigitsDisplay(request, engine)))
 
     def _follow(self, activity: Activity) -> Iterator[Changes]:
         self._activity = activity

@@ -41,6 +41,7 @@ class LaneRecorder:
 
     Attributes:
         pieces: the text of each single token that a step names.
+        pools: the blocks of the models' caches after the last step.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class LaneRecorder:
         piece: Callable[[int], str],
         pools: Callable[[], Mapping[str, PoolUse | None]] = _no_pools,
     ) -> None:
-        self._detokenizer, self._piece, self._pools = detokenizer, piece, pools
+        self._detokenizer, self._piece, self._pools_now = detokenizer, piece, pools
         self.pieces: dict[int, str] = {}
+        self.pools: Mapping[str, PoolUse | None] = {}
         self._prefill_s = 0.0
         self._time_s = 0.0
         self._finish: FinishReason | None = None
@@ -66,7 +68,8 @@ class LaneRecorder:
                 self._time_s += event.seconds
                 self._name({*event.tokens, *event.named})
                 emitted = tuple(self._emitted(event))
-                fields = {**fields_of(Round, event), **self._pools()}
+                self.pools = self._pools_now()
+                fields = {**fields_of(Round, event), **self.pools}
                 step = StepRecord(**fields, time_s=self._time_s)
                 self._steps.append((step, emitted))
                 return emitted

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
@@ -19,9 +19,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from pipeline.decoding.events import FinishReason
+from pipeline.decoding.race import Mode
+from pipeline.engine import Engine, Running
 from pipeline.errors import UserError
-from pipeline.run import Run, Update
 from pipeline.trace.record import Lane, Trace
+from pipeline.trace.recording import Update
 from ui.chat.errors import ChatError, chat_error
 from ui.chat.reply import Reply
 from ui.chat.request import ChatRequest, parse_chat_request
@@ -29,10 +31,6 @@ from ui.errors import error_line
 from ui.run.loader import Loader
 from ui.run.task import Task
 from ui.run.turn import Turn
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.decoding.race import Mode
-    from pipeline.dolly import Dolly
 
 Updates = AsyncGenerator[list[Update], None]
 Handler = Callable[[HTTPRequest], Awaitable[Response]]
@@ -42,7 +40,7 @@ _LARGEST = 4 * 2**20  # bytes of a request
 
 
 class Chat:
-    """Answers chat requests, one at a time with the runs of the page.
+    """Answers chat requests, in one queue with the runs of the page.
 
     Args:
         loader: of the pair, whose models may still be loading.
@@ -69,7 +67,7 @@ class Chat:
 
     # --- models ----------------------------------------------------------------------------------
 
-    def _dolly(self) -> Dolly:
+    def _engine(self) -> Engine:
         """The loaded pair.
 
         Raises:
@@ -80,15 +78,15 @@ class Chat:
             raise ChatError(503, str(UserError("pair", self._loader.pair.name, remedy)))
         if self._loader.failure:
             raise ChatError(503, error_line(self._loader.failure))
-        return self._loader.dolly()
+        return self._loader.engine()
 
     async def _list_models(self, _: HTTPRequest) -> Response:
-        models = [self._about(name) for name in _modes(self._dolly())]
+        models = [self._about(name) for name in _modes(self._engine())]
         return JSONResponse({"object": "list", "data": models})
 
     async def _show_model(self, http: HTTPRequest) -> Response:
         name = http.path_params["model"]
-        _mode(self._dolly(), name)
+        _mode(self._engine(), name)
         return JSONResponse(self._about(name))
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -98,14 +96,14 @@ class Chat:
 
     async def _complete(self, http: HTTPRequest) -> Response:
         asked = parse_chat_request(await _body(http))
-        dolly = self._dolly()
-        mode, request = _mode(dolly, asked.model), asked.request(dolly.pair.settings)
-        if self._open + self._visitors() > self._queue_size:
+        engine = self._engine()
+        mode, request = _mode(engine, asked.model), asked.request(engine.pair.settings)
+        if self._open + self._visitors() >= self._queue_size + self._turn.at_once:
             line = f"at most {self._queue_size} may wait; try again later"
             raise ChatError(429, str(UserError("queue", "full", line)))
         self._open += 1
         try:
-            run = await run_in_threadpool(dolly.start, request, mode)
+            run = await run_in_threadpool(engine.start, request, mode)
             updates = self._updates(run)
             await anext(updates)  # from here on, closing it frees the place
         except BaseException:
@@ -123,7 +121,7 @@ class Chat:
         trace, lane = _result(run, mode)
         return JSONResponse(Reply(asked.model).whole(trace, lane))
 
-    async def _updates(self, run: Run) -> Updates:
+    async def _updates(self, run: Running) -> Updates:
         """Yields nothing at first, then the updates of the run. Closing it cancels the run."""
         task = Task(self._turn.hold(iter(run)), name="chat")
         task.start()
@@ -139,7 +137,7 @@ class Chat:
 
 
 async def _stream(
-    updates: Updates, run: Run, mode: Mode, asked: ChatRequest
+    updates: Updates, run: Running, mode: Mode, asked: ChatRequest
 ) -> AsyncGenerator[str, None]:
     """The server-sent events of a completion, an error included."""
     reply = Reply(asked.model, asked.include_usage)
@@ -159,7 +157,7 @@ async def _stream(
     yield "data: [DONE]\n\n"
 
 
-def _result(run: Run, mode: Mode) -> tuple[Trace, Lane]:
+def _result(run: Running, mode: Mode) -> tuple[Trace, Lane]:
     """The trace of a run that has ended, and its lane.
 
     Raises:
@@ -173,19 +171,19 @@ def _result(run: Run, mode: Mode) -> tuple[Trace, Lane]:
     return trace, lane
 
 
-def _modes(dolly: Dolly) -> dict[str, Mode]:
+def _modes(engine: Engine) -> dict[str, Mode]:
     """The modes of the pair's models."""
-    name = dolly.pair.name
+    name = engine.pair.name
     return {name: "speculative", f"{name}-autoregressive": "autoregressive"}
 
 
-def _mode(dolly: Dolly, model: str) -> Mode:
+def _mode(engine: Engine, model: str) -> Mode:
     """The mode of a model.
 
     Raises:
         ChatError: there is no such model.
     """
-    modes = _modes(dolly)
+    modes = _modes(engine)
     if model not in modes:
         line = str(UserError("model", model, f"choose {' or '.join(modes)}"))
         raise ChatError(404, line, "model", "model_not_found")

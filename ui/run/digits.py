@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pipeline.digits import Drawing
+from pipeline.engine import Engine
 from pipeline.request import Request
 from ui.errors import logged_line
 from ui.header import Status
 from ui.run.view_state import Changes
 from ui.tabs import beyond_text
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 
 class DigitsDisplay:
@@ -21,11 +18,11 @@ class DigitsDisplay:
 
     Args:
         request: how they are sampled.
-        dolly: the pair in the header, which stays loaded.
+        engine: the pair in the header, which stays loaded.
     """
 
-    def __init__(self, request: Request, dolly: Dolly) -> None:
-        self._request, self._dolly = request, dolly
+    def __init__(self, request: Request, engine: Engine) -> None:
+        self._request, self._engine = request, engine
 
     def begin(self, tab: str) -> Changes:
         return Changes(status=self._status("running", "Drawing digits"), notice="")
@@ -46,4 +43,4 @@ class DigitsDisplay:
         return Changes(tabs={beyond_text.TAB.name: beyond_text.value(drawing)})
 
     def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length, self._dolly)
+        return Status(state, line, self._request.draft_length, self._engine)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from experiments.result import Result
+from pipeline.engine import Engine
 from pipeline.request import Request
 from ui.errors import logged_line
 from ui.header import Status
 from ui.run.view_state import Changes
 from ui.tabs.experiments import ExperimentView
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 _PERIOD = 1.0  # seconds between two drawings
 
@@ -27,9 +24,9 @@ class ExperimentDisplay:
     """
 
     def __init__(
-        self, view: ExperimentView, request: Request, dolly: Dolly, waiting: bool = False
+        self, view: ExperimentView, request: Request, engine: Engine, waiting: bool = False
     ) -> None:
-        self._view, self._request, self._dolly = view, request, dolly
+        self._view, self._request, self._engine = view, request, engine
         self._waiting = waiting
         self._shown: Result | None = None
         self._drawn = 0.0
@@ -68,4 +65,4 @@ class ExperimentDisplay:
         return {self._view.name: self._view.value(result, state, tables=state != "running")}
 
     def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length, self._dolly)
+        return Status(state, line, self._request.draft_length, self._engine)

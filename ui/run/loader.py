@@ -6,18 +6,15 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pipeline.engine import Engine
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair
 from pipeline.progress import Progress
 from ui.run.task import Task
 
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
-
-Load = Callable[[Choice], "Dolly"]
+Load = Callable[[Choice], Engine]
 
 _PERIOD = 0.5  # seconds between two reports of progress
 _LOADING = Progress("Loading the models")
@@ -69,7 +66,7 @@ class Loader:
         """The `UserError` for which the pair was not loaded; None if there is none so far."""
         return self._loading.failure
 
-    def dolly(self) -> Dolly:
+    def engine(self) -> Engine:
         """Waits for the current pair and returns it.
 
         Raises:
@@ -95,12 +92,12 @@ class Loader:
             raise UserError("pair", pair.name, "another pair is being loaded; wait for that")
         choice = replace(self.choice, pair=pair)
 
-        def work() -> Generator[Progress, None, Dolly]:
+        def work() -> Generator[Progress, None, Engine]:
             try:
                 loaded_bytes = 0 if self.failure else self.pair.memory_bytes
-                dolly = yield from self._obtain(choice, loaded_bytes)
+                engine = yield from self._obtain(choice, loaded_bytes)
                 self.choice, self._loading = choice, task
-                return dolly
+                return engine
             finally:
                 self._changing.release()
 
@@ -110,7 +107,7 @@ class Loader:
             yield task.latest or _LOADING
         task.result()
 
-    def _obtain(self, choice: Choice, loaded_bytes: int = 0) -> Generator[Progress, None, Dolly]:
+    def _obtain(self, choice: Choice, loaded_bytes: int = 0) -> Generator[Progress, None, Engine]:
         """Fetches and compiles a pair, while one of `loaded_bytes` stays in memory."""
         try:
             yield from choice.obtain(loaded_bytes)

@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
 
+from pipeline.engine import Engine, Running
 from pipeline.environment import MemoryUse
 from pipeline.request import Request
-from pipeline.run import Run, Update
 from pipeline.trace.record import Trace
+from pipeline.trace.recording import Update
 from pipeline.trace.signatures import Signature, signatures
 from ui import tour
 from ui.errors import logged_line
@@ -23,9 +23,6 @@ from ui.tabs.experiments import race_values
 from ui.tabs.registry import RUN_TABS, run_values
 from ui.timeline import TIMELINE
 from ui.verdict import summary, verdict
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 _FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a second
 _WAITING = "Waiting for another run to end"
@@ -51,13 +48,13 @@ class RaceDisplay:
 
     def __init__(
         self,
-        run: Run,
+        run: Running,
         request: Request,
-        dolly: Dolly,
+        engine: Engine,
         earlier: Sequence[float] = (),
         waiting: bool = False,
     ) -> None:
-        self._run, self._request, self._dolly = run, request, dolly
+        self._run, self._request, self._engine = run, request, engine
         self._earlier = earlier
         self._memory: dict[str, MemoryUse] = {}  # the most that was used of each limit
         self._found: tuple[Signature, ...] = ()
@@ -112,7 +109,7 @@ class RaceDisplay:
         self, trace: Trace, failure: BaseException | None = None
     ) -> tuple[Signature, ...]:
         """The signatures so far. Memory that was once near its limit stays so until the end."""
-        for use in self._dolly.memory_uses():
+        for use in self._engine.memory_uses():
             most = self._memory.get(use.what)
             if most is None or use.share > most.share:
                 self._memory[use.what] = use
@@ -132,7 +129,7 @@ class RaceDisplay:
         return self._status("running", f"Racing · {25 * quarter} %")
 
     def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length, self._dolly)
+        return Status(state, line, self._request.draft_length, self._engine)
 
 
 def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:

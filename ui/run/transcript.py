@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.decoding.events import Drafted, Round, fields_of
-from pipeline.run import Update
 from pipeline.trace.metrics import LaneProgress, progress
 from pipeline.trace.record import StepRecord, Token, Trace
+from pipeline.trace.recording import Update
 from pipeline.trace.repetition import body, repeats
 from ui.component import encode
 

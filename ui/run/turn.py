@@ -1,4 +1,4 @@
-"""Exclusive use of the models: one run at a time."""
+"""The use of the models: one run at a time, or one for each replica of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _PERIOD = 0.1  # seconds between two reports of work that waits
 
 
 class Turn:
-    """Runs works one after the other, in the order in which they began to wait, so that the times
-    of a run are its own.
+    """Runs works in the order in which they began to wait, at most `at_once` together, so that the
+    times of a run are its own.
 
     Once it is closed, runs end at their next event.
     """
 
-    def __init__(self) -> None:
-        self._places: deque[object] = deque()  # the first one has the models
+    def __init__(self, at_once: int = 1) -> None:
+        self.at_once = at_once
+        self._places: deque[object] = deque()  # the first ones have the models
         self._changed = threading.Condition()
         self._closed = threading.Event()
 
@@ -42,14 +43,14 @@ class Turn:
     @property
     def taken(self) -> bool:
         """Whether a new work would have to wait."""
-        return bool(self._places)
+        return len(self._places) >= self.at_once
 
     @property
     def closed(self) -> bool:
         return self._closed.is_set()
 
     def close(self, timeout: float) -> None:
-        """Ends the current run; waits for its end, at most `timeout` seconds."""
+        """Ends the current runs; waits for their end, at most `timeout` seconds."""
         self._closed.set()
         with self._changed:
             self._changed.wait_for(lambda: not self._places, timeout)
@@ -68,6 +69,6 @@ class Turn:
                 self._changed.notify_all()
 
     def _arrived(self, place: object) -> bool:
-        """Whether the place is the first one, now or within a period."""
+        """Whether the place is one of the first, now or within a period."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._places[0] is place, _PERIOD)
+            return self._changed.wait_for(lambda: self._places.index(place) < self.at_once, _PERIOD)

@@ -1,0 +1,65 @@
+"""What answers requests: the page, the APIs and the experiments know it by these Protocols.
+
+`pipeline.dolly` runs the models in this process. An engine elsewhere is a package of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pipeline.decoding.memory import Memory
+from pipeline.decoding.race import Mode
+from pipeline.environment import MemoryUse
+from pipeline.models.pairs import Pair
+from pipeline.request import Request
+from pipeline.trace.record import Trace
+from pipeline.trace.recording import Update
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+
+
+class Running(Protocol):
+    """One request being answered. It is iterated once; the rest may be called from any thread."""
+
+    def __iter__(self) -> Generator[Update | None, None, None]:
+        """Runs it; yields None while it waits. Closing the generator cancels the run."""
+        ...
+
+    def close(self) -> None:
+        """Marks a run that was never iterated as cancelled."""
+        ...
+
+    def trace(self) -> Trace:
+        """The record as it stands."""
+        ...
+
+
+class Engine(Protocol):
+    """A loaded pair."""
+
+    @property
+    def pair(self) -> Pair: ...
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The trace's `pair`, of a run with the default caches."""
+        ...
+
+    @property
+    def local(self) -> Dolly | None:
+        """The models, for what needs more of them than answers; None if they are elsewhere."""
+        ...
+
+    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Running:
+        """Prepares a run; nothing is computed before it is iterated.
+
+        Raises:
+            UserError: the prompt does not fit into the context, or there is no such mode.
+        """
+        ...
+
+    def memory_uses(self) -> tuple[MemoryUse, ...]:
+        """What is used now of each limit of memory."""
+        ...
