@@ -16,7 +16,8 @@ from pipeline.models.choice import Choice, add_arguments, chosen
 from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
-    from pipeline.engine import Engine
+    from pipeline.dolly import Dolly
+    from serving.cluster import Cluster
     from ui.run.loader import Loader
 
 _RUN_TIMEOUT = 2.0  # seconds that a run has to end when the server shuts down
@@ -41,10 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(choice: Choice, args: argparse.Namespace) -> None:
     """Serves the page while the models are fetched and loaded in the background."""
+    cluster = _cluster(args)
     from ui.run.loader import Loader
     from ui.run.turn import Turn
 
-    loader, turn = Loader(choice, _load, args.fixed_pair), Turn()
+    load, fixed = (cluster.load, True) if cluster else (_load, args.fixed_pair)
+    loader, turn = Loader(choice, load, fixed), Turn(args.replicas or 1)
     from ui.page import Page  # Gradio takes as long to import as a small pair to load
 
     page = Page(loader, turn, args.max_new_tokens, args.queue_size)
@@ -57,6 +60,8 @@ def _serve(choice: Choice, args: argparse.Namespace) -> None:
         turn.close(_RUN_TIMEOUT)
         threading.Event().wait(_DRAIN_SECONDS)
         page.close()
+        if cluster:
+            cluster.close()
 
 
 def _report_failure(loader: Loader) -> None:
@@ -73,10 +78,25 @@ def _report_failure(loader: Loader) -> None:
         print(error, "Or load another pair on the page.", file=sys.stderr)
 
 
-def _load(choice: Choice) -> Engine:
+def _load(choice: Choice) -> Dolly:
     from pipeline.dolly import Dolly
 
-    return Dolly(choice.pair, store=choice.store, device=choice.device, kv_memory=choice.kv_memory)
+    return Dolly.of(choice)
+
+
+def _cluster(args: argparse.Namespace) -> Cluster | None:
+    """Where replicas are to run, if there are to be any.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    if not args.replicas:
+        if args.ray_address:
+            raise UserError("ray address", args.ray_address, "say how many --replicas it shall run")
+        return None
+    from serving.cluster import Cluster
+
+    return Cluster(args.replicas, args.ray_address)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,8 +104,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="app.py",
         description=__doc__,
         epilog="The environment can set defaults: DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
-        "DOLLY_KV_MEMORY, DOLLY_FIXED_PAIR, DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, "
-        "DOLLY_MAX_NEW_TOKENS and DOLLY_MCP.",
+        "DOLLY_KV_MEMORY, DOLLY_THREADS, DOLLY_FIXED_PAIR, DOLLY_REPLICAS, DOLLY_RAY_ADDRESS, "
+        "DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS and DOLLY_MCP.",
     )
     add_arguments(parser)
     kept = _environment("CACHE_DIR")
@@ -93,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         weights=_environment("WEIGHTS"),
         cache_dir=Path(kept) if kept else None,
         kv_memory=_environment("KV_MEMORY"),
+        threads=_environment("THREADS", "0"),
     )
     parser.add_argument(
         "--fixed-pair",
@@ -100,6 +121,21 @@ def _parser() -> argparse.ArgumentParser:
         default=_switch("FIXED_PAIR"),
         help="visitors cannot load another pair, which takes disk, memory and time; "
         "the server exits with status 2 if this one cannot be loaded",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_count,
+        default=_environment("REPLICAS"),
+        metavar="N",
+        help="race N visitors at once, in processes with cores of their own: --threads each, or "
+        "an equal share; fixes the pair; needs requirements-serving.txt",
+    )
+    parser.add_argument(
+        "--ray-address",
+        default=_environment("RAY_ADDRESS"),
+        metavar="ADDRESS",
+        help="of a Ray cluster for the replicas, whose machines have these files and the models "
+        "in the same folders (default: this machine)",
     )
     parser.add_argument(
         "--host",

@@ -84,7 +84,7 @@ def _last(experiment: Experiment) -> str:
 def _load(choice: Choice) -> Dolly:
     from pipeline.dolly import Dolly
 
-    return Dolly(choice.pair, store=choice.store, device=choice.device, kv_memory=choice.kv_memory)
+    return Dolly.of(choice)
 
 
 def _shown(results: Iterator[Result]) -> Result:

@@ -76,9 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(choice.obtain())
         if sys.stderr.isatty():  # progress, which a log does not need
             show([Progress("compiling")])
-        dolly = Dolly(
-            choice.pair, store=choice.store, device=choice.device, kv_memory=choice.kv_memory
-        )
+        dolly = Dolly.of(choice)
         if note := dolly.models_for(request).note:
             print(note, file=sys.stderr)
         run = dolly.start(request, options.mode)

@@ -10,19 +10,20 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
-from pipeline.decoding.race import Mode, schedule_of
+from pipeline.decoding.race import Mode, check_mode, schedule_of
 from pipeline.decoding.verification import find_verifier
 from pipeline.environment import MemoryUse, environment, memory_bytes, process_memory
 from pipeline.errors import UserError
+from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.models.store import Store
 from pipeline.progress import in_bytes
-from pipeline.request import MAX_NEW_TOKENS, Request
+from pipeline.request import Request
 from pipeline.run import Run
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
@@ -95,6 +96,21 @@ class Dolly:
         models = self.models()  # described now: they may be unloaded later
         self.context_length = min(models.target.context_length, models.draft.context_length)
         self.about = self.describe(models)
+
+    @classmethod
+    def of(cls, choice: Choice) -> Dolly:
+        """What the flags of a command name; its models must be in the store.
+
+        Raises:
+            UserError: as the constructor.
+        """
+        return cls(
+            choice.pair,
+            threads=choice.threads,
+            store=choice.store,
+            device=choice.device,
+            kv_memory=choice.kv_memory,
+        )
 
     @property
     def local(self) -> Dolly:
@@ -210,15 +226,10 @@ class Dolly:
         Raises:
             UserError: the prompt does not fit into the context, or there is no such mode.
         """
-        if mode not in get_args(Mode):
-            raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
+        check_mode(mode)
         prompt = self.tokenizer.ask(request.instruction, request.context)
         unbounded = self.models_for(request).policy.unbounded
-        available = MAX_NEW_TOKENS if unbounded else self.context_length - len(prompt)
-        if available < 1:
-            remedy = f"shorten it: the context holds {self.context_length}, the answer included"
-            raise UserError("prompt tokens", len(prompt), remedy)
-        budget = min(request.max_new_tokens, available)
+        budget = request.budget(len(prompt), None if unbounded else self.context_length)
         sampling, drafter, draft_length = request.sampling, request.drafter, request.draft_length
         lanes = self.lanes(request, memory).of(
             mode, prompt, sampling, budget, drafter, draft_length

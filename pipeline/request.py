@@ -73,6 +73,19 @@ class Request:
             choices = _either(get_args(KVPrecision))
             raise UserError("KV precision", self.kv_precision, f"choose {choices}")
 
+    def budget(self, prompt_tokens: int, context_length: int | None) -> int:
+        """New tokens that fit behind a prompt; a context of None has no limit.
+
+        Raises:
+            UserError: none do.
+        """
+        if context_length is None:
+            return self.max_new_tokens
+        if prompt_tokens >= context_length:
+            remedy = f"shorten it: the context holds {context_length}, the answer included"
+            raise UserError("prompt tokens", prompt_tokens, remedy)
+        return min(self.max_new_tokens, context_length - prompt_tokens)
+
     @property
     def sampling(self) -> SamplingParams:
         return SamplingParams(self.temperature, self.top_k, self.top_p, self.seed)

@@ -46,6 +46,24 @@ def test_the_environment_sets_what_the_flags_would(run, monkeypatch):
     assert run("--target", "nobody/a", "--draft", "").err.startswith("draft: ")  # flags win
 
 
+def test_the_threads_and_the_replicas_are_numbers_also_from_the_environment(monkeypatch):
+    monkeypatch.setenv("DOLLY_THREADS", "2")
+    monkeypatch.setenv("DOLLY_REPLICAS", "3")
+    args = app._parser().parse_args([])
+    assert (args.threads, args.replicas, args.ray_address) == (2, 3, None)
+
+
+def test_threads_below_none_are_one_line_and_status_2(run):
+    assert run("--threads", "-1").err.startswith("threads: -1 — choose 1 or more")
+
+
+def test_replicas_without_ray_and_a_cluster_without_replicas_are_one_line(run, monkeypatch):
+    monkeypatch.setattr("serving.cluster.find_spec", lambda _: None)
+    written = run("--replicas", "2")
+    assert written.err.startswith("replicas: 2 — they need Ray: pip install -r requirements-ser")
+    assert run("--ray-address", "here:6379").err.startswith("ray address: “here:6379” — say how")
+
+
 @pytest.mark.parametrize(("value", "on"), [("1", True), ("0", False), ("off", False)])
 def test_a_switch_in_the_environment_is_off_where_it_says_so(monkeypatch, value, on):
     monkeypatch.setenv("DOLLY_FIXED_PAIR", value)

@@ -8,7 +8,7 @@ from pkgutil import walk_packages
 
 import pytest
 
-HEAVY = ("openvino", "gradio", "torch", "transformers", "optimum", "nncf")
+HEAVY = ("openvino", "gradio", "torch", "transformers", "optimum", "nncf", "ray")
 
 
 @cache

@@ -13,10 +13,10 @@ from tests.tiny import tiny
 def compiled(monkeypatch):
     """Spares loading the embedded pair."""
 
-    def load(pair, device, **more):
-        return tiny() if device == "CPU" else Dolly(pair, device=device, **more)
-
-    monkeypatch.setattr("pipeline.__main__.Dolly", load)
+    load = Dolly.of
+    monkeypatch.setattr(
+        Dolly, "of", lambda choice: tiny() if choice.device == "CPU" else load(choice)
+    )
 
 
 def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):

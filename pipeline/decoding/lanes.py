@@ -17,7 +17,7 @@ from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event
 from pipeline.decoding.lm import BlockDraft, CausalLM
 from pipeline.decoding.memory import Memory
-from pipeline.decoding.race import Mode
+from pipeline.decoding.race import Mode, lanes_of
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Verify, verify
 
@@ -69,9 +69,9 @@ class Lanes:
     ) -> dict[str, Iterator[Event]]:
         """The lanes of a mode, by name; nothing is computed before they are iterated."""
         lanes: dict[str, Iterator[Event]] = {}
-        if mode != SPECULATIVE:
+        if AUTOREGRESSIVE in lanes_of(mode):
             lanes[AUTOREGRESSIVE] = self.autoregressive(prompt, params, max_new_tokens)
-        if mode != AUTOREGRESSIVE:
+        if SPECULATIVE in lanes_of(mode):
             lanes[SPECULATIVE] = self.speculative(
                 prompt, params, max_new_tokens, drafter, draft_length
             )

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, get_args
 
-from pipeline.decoding.events import Event, Prefill, Step
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event, Prefill, Step
+from pipeline.errors import UserError
 
 Mode = Literal["race", "sequential", "autoregressive", "speculative"]  # which lanes, and how
 Schedule = Callable[[Mapping[str, Iterator[Event]]], Generator[tuple[str, Event]]]
@@ -50,6 +51,17 @@ def one_by_one(lanes: Mapping[str, Iterator[Event]]) -> Generator[tuple[str, Eve
         for name, lane in lanes.items():
             for event in lane:
                 yield name, event
+
+
+def lanes_of(mode: Mode) -> tuple[str, ...]:
+    """The names of a mode's lanes."""
+    return (mode,) if mode in (AUTOREGRESSIVE, SPECULATIVE) else (AUTOREGRESSIVE, SPECULATIVE)
+
+
+def check_mode(mode: str) -> None:
+    """Raises UserError unless there is such a mode."""
+    if mode not in get_args(Mode):
+        raise UserError("mode", mode, f"choose one of {', '.join(get_args(Mode))}")
 
 
 def schedule_of(mode: Mode) -> Schedule:

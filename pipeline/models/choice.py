@@ -18,12 +18,15 @@ from pipeline.runtime.kv_cache.memory import parse_bytes
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A pair, the store of its models, the device, and the limit of its KV caches in bytes."""
+    """A pair, the store of its models, the device, the limit of its KV caches in bytes, and the
+    threads of inference; 0 leaves their number to OpenVINO.
+    """
 
     pair: Pair
     store: Store
     device: str = "CPU"
     kv_memory: int | None = None
+    threads: int = 0
 
     def obtain(self, loaded_bytes: int = 0) -> Iterator[Progress]:
         """Fetches or converts the models that are missing.
@@ -60,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--draft-weights", choices=weights, help="of the draft (default: as --weights)")
     add("--device", default="CPU", help="CPU (default), or what else OpenVINO lists here")
     add("--kv-memory", metavar="SIZE", help="limit of the KV caches, such as 200MB (default: none)")
+    add("--threads", type=int, default=0, metavar="N", help="of inference (default: OpenVINO's)")
     add("--cache-dir", type=Path, help="where models are kept (default: the user's cache)")
     add("--remote-code", action="store_true", help="let checkpoints run code of their own")
 
@@ -91,7 +95,9 @@ def chosen(options: argparse.Namespace) -> Choice:
             draft=replace(pair.draft, remote_code=True),
         )
     kv_memory = parse_bytes(options.kv_memory) if options.kv_memory else None
-    return Choice(pair, store, options.device, kv_memory)
+    if options.threads < 0:
+        raise UserError("threads", options.threads, "choose 1 or more; 0 leaves it to OpenVINO")
+    return Choice(pair, store, options.device, kv_memory, options.threads)
 
 
 def state(pair: Pair, store: Store) -> str:

@@ -8,6 +8,7 @@ from pipeline.errors import UserError
 from ui.errors import by_user, logged_line
 
 _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+_BUSY = {"queue": 429, "replica": 503}  # the server's doing, for which it asks to try again
 _NAMES = {  # of a `Request`'s fields, as they are in the chat API
     "new tokens": "max_tokens",
     "top-p": "top_p",
@@ -41,11 +42,15 @@ class ChatError(Exception):
 
 
 def chat_error(error: Exception) -> ChatError:
-    """Any error as one of the chat API: 400 if the user caused it, else 500, which is logged."""
+    """Any error as one of the chat API: 400 if the user caused it, 429 or 503 if the server has no
+    replica for it, else 500, which is logged.
+    """
     if isinstance(error, ChatError):
         return error
     if not isinstance(error, UserError) or not by_user(error):
         return ChatError(500, logged_line(error, "chat completion"))
+    if error.field in _BUSY:
+        return ChatError(_BUSY[error.field], str(error))
     if error.field == "prompt tokens":
         return ChatError(400, str(error), "messages", "context_length_exceeded")
     name = _NAMES.get(error.field, error.field)

@@ -1,0 +1,111 @@
+"""A replica: a loaded pair on cores of its own, which answers one request at a time.
+
+Ray Serve calls it in a process of its own; it knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.decoding.memory import Memory
+from pipeline.decoding.race import Mode
+from pipeline.environment import MemoryUse
+from pipeline.errors import UserError
+from pipeline.models.choice import Choice
+from pipeline.request import Request
+from pipeline.trace.record import Trace
+from pipeline.trace.recording import Update
+from serving.cores import claim
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+
+_PERIOD = 0.05  # seconds between two reports; what sends them has the cores of the models
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A replica's models: the trace's `pair`, and the tokens that they can attend to."""
+
+    about: dict[str, Any]
+    context_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What happened in a run since the last report, and the memory in use."""
+
+    updates: tuple[Update, ...]
+    memory: tuple[MemoryUse, ...]
+
+
+class Replica:
+    """It is made once its pair is loaded and warm.
+
+    Args:
+        choice: of the pair, whose models are in the store of this machine.
+        cores: how many it takes.
+        load: compiles the pair.
+    """
+
+    def __init__(
+        self, choice: Choice, cores: int, load: Callable[[Choice], Dolly] | None = None
+    ) -> None:
+        self._id = uuid.uuid4().hex[:8]
+        self._models = ThreadPoolExecutor(1)  # so that no two runs ever compute at once
+        self._failure: UserError | None = None
+        try:
+            self._cores = claim(cores)
+            self._cores.pin()
+            self._dolly = (load or _load)(replace(choice, threads=cores))
+        except UserError as error:  # Ray Serve would try again, and hide it in its log
+            self._failure = error
+
+    async def describe(self) -> Description | UserError:
+        """Its models, or why it has none."""
+        return self._failure or Description(self._dolly.about, self._dolly.context_length)
+
+    async def run(
+        self, request: Request, mode: Mode, memory: Memory | None
+    ) -> AsyncGenerator[Trace | Report, None]:
+        """Answers a request: first the trace as it begins, then reports. Closing it ends the run.
+
+        Raises:
+            UserError: as `Dolly.start`.
+        """
+        loop = asyncio.get_running_loop()
+        run = await loop.run_in_executor(self._models, self._dolly.start, request, mode, memory)
+        updates = iter(run)
+        try:
+            trace = run.trace()
+            yield replace(trace, environment={**trace.environment, "replica": self._place})
+            while report := await loop.run_in_executor(self._models, self._report, updates):
+                yield report
+        finally:  # behind the report under way, if whoever listens has left
+            await loop.run_in_executor(self._models, updates.close)
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        """The trace's `environment.replica`; `began` are seconds since 1970."""
+        return {"id": self._id, "cores": list(self._cores.ids), "began": time.time()}
+
+    def _report(self, updates: Iterator[Update]) -> Report | None:
+        """The updates of a period; None at the end of the run."""
+        until, made = time.monotonic() + _PERIOD, list[Update]()
+        for update in updates:
+            made.append(update)
+            if time.monotonic() >= until:
+                break
+        return Report(tuple(made), self._dolly.memory_uses()) if made else None
+
+
+def _load(choice: Choice) -> Dolly:
+    from pipeline.dolly import Dolly
+
+    return Dolly.of(choice)

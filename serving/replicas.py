@@ -1,0 +1,191 @@
+"""The engine whose models are in replicas: what the page knows of them. It knows nothing of Ray."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from pipeline.decoding.drafters.hybrid import MEMORY
+from pipeline.decoding.events import FinishReason
+from pipeline.decoding.memory import Memory
+from pipeline.decoding.race import Mode, check_mode, lanes_of
+from pipeline.environment import MemoryUse, environment
+from pipeline.models.pairs import Pair
+from pipeline.request import Request
+from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.runtime.kv_cache.registry import find_policy
+from pipeline.text.tokenizer import Tokenizer
+from pipeline.trace.record import Trace
+from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recording import Recording, Update
+from serving.replica import Description, Report
+
+_PERIOD = 0.1  # seconds between two signs of a run that waits for its replica
+
+
+class Response(Protocol):
+    """What a replica streams, which may raise what went wrong there. Cancelling ends it, from any
+    thread.
+    """
+
+    def __iter__(self) -> Iterator[Trace | Report]: ...
+
+    def cancel(self) -> None: ...
+
+
+Call = Callable[[Request, Mode, Memory | None], Response]
+
+
+class Replicas:
+    """An engine (`pipeline.engine`), whose prompts and texts are made here.
+
+    Args:
+        pair: that the replicas have loaded.
+        tokenizer: of its target.
+        description: of any of them.
+        call: has a request answered by one that is free.
+    """
+
+    local = None
+
+    def __init__(
+        self, pair: Pair, tokenizer: Tokenizer, description: Description, call: Call
+    ) -> None:
+        self.pair, self.about = pair, description.about
+        self._tokenizer, self._call = tokenizer, call
+        self._context_length = description.context_length
+        self._environment = environment()  # until a replica has sent its own
+        self._memory: dict[str, tuple[MemoryUse, ...]] = {}
+
+    def start(
+        self, request: Request, mode: Mode = "race", memory: Memory | None = None
+    ) -> ReplicaRun:
+        """Prepares a run; no replica is asked before it is iterated.
+
+        Raises:
+            UserError: the prompt does not fit into the context, or there is no such mode.
+        """
+        check_mode(mode)
+        prompt = self._tokenizer.ask(request.instruction, request.context)
+        unbounded = find_policy(request.kv_cache).unbounded
+        request.budget(len(prompt), None if unbounded else self._context_length)
+        about = {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "environment": self._environment,
+            "pair": self.about,
+            "request": asdict(request),
+            "prompt_tokens": tuple(prompt),
+        }
+        copied = memory if request.drafter == MEMORY.name else None
+        return ReplicaRun(
+            self._tokenizer,
+            lanes_of(mode),
+            about,
+            lambda: self._call(request, mode, copied),
+            self._memory.update,
+        )
+
+    def memory_uses(self) -> tuple[MemoryUse, ...]:
+        """What the replicas used in their latest reports."""
+        return tuple(use for uses in [*self._memory.values()] for use in uses)
+
+
+class ReplicaRun:
+    """A request being answered by a replica; its trace is recorded here from the updates.
+
+    Args:
+        tokenizer: of the target.
+        lanes: their names.
+        about: the fields of the trace that no lane changes, until the replica sends its own.
+        call: has it answered.
+        remember: is told the memory in use, by replica.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        lanes: tuple[str, ...],
+        about: dict[str, Any],
+        call: Callable[[], Response],
+        remember: Callable[[Mapping[str, tuple[MemoryUse, ...]]], None],
+    ) -> None:
+        self._call, self._remember = call, remember
+        self._pools: Mapping[str, PoolUse | None] = {}
+        recorders = {
+            name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, lambda: self._pools)
+            for name in lanes
+        }
+        self._recording = Recording(recorders, about)
+
+    def __iter__(self) -> Generator[Update | None, None, None]:
+        """Has the request answered. A lane left without an end gets one in the trace.
+
+        Raises:
+            UserError: no replica is free, or the one at work was lost; or as in the replica.
+        """
+        reason, response = FinishReason.CANCELLED, self._call()
+        try:
+            for message in _polled(response):
+                match message:
+                    case None:
+                        yield None
+                    case Trace():
+                        self._begin(message)
+                    case Report():
+                        self._remember({self._replica: message.memory})
+                        for update in message.updates:
+                            self._pools = update.pools
+                            yield self._recording.record(update.lane, update.event)
+        except Exception:
+            reason = FinishReason.ERROR
+            raise
+        finally:
+            response.cancel()
+            self._recording.end(reason)
+
+    def close(self) -> None:
+        """Marks a run that was never iterated as cancelled; one that has ended stays as it is."""
+        self._recording.end(FinishReason.CANCELLED)
+
+    def trace(self) -> Trace:
+        """The record as it stands; from any thread."""
+        return self._recording.trace()
+
+    def _begin(self, trace: Trace) -> None:
+        """Takes over where and when it runs, and with which models."""
+        there = {"created": trace.created, "environment": trace.environment, "pair": trace.pair}
+        self._recording.about |= there
+
+    @property
+    def _replica(self) -> str:
+        return str(self._recording.about["environment"]["replica"]["id"])
+
+
+def _polled(response: Response) -> Iterator[Trace | Report | None]:
+    """What the response yields; None while it is waited for."""
+    arrived: SimpleQueue[Trace | Report | BaseException | None] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            for message in response:
+                arrived.put(message)
+            arrived.put(None)
+        except BaseException as error:  # SystemExit too: whoever waits must not wait for ever
+            arrived.put(error)
+
+    threading.Thread(target=listen, name="replica", daemon=True).start()
+    while True:
+        try:
+            message = arrived.get(timeout=_PERIOD)
+        except Empty:
+            yield None
+            continue
+        if message is None:
+            return
+        if isinstance(message, BaseException):
+            raise message
+        yield message

@@ -1,0 +1,258 @@
+"""The engine whose models are in replicas, here in threads of this process."""
+
+import asyncio
+import pickle
+import threading
+from contextlib import closing, suppress
+from dataclasses import replace
+from queue import SimpleQueue
+
+import pytest
+
+from pipeline.decoding.events import FinishReason
+from pipeline.decoding.memory import Memory
+from pipeline.environment import MemoryUse
+from pipeline.errors import UserError
+from pipeline.models.choice import Choice
+from pipeline.request import Request
+from serving import replica
+from serving.cores import Cores
+from serving.replica import Replica
+from serving.replicas import Replicas
+from tests.fake_dolly import PAIR, Everything, FakeDolly
+from tests.served import PLAIN
+from tests.waiting import wait_until
+from ui.chat.errors import chat_error
+from ui.run.turn import Turn
+from ui.session import Session
+
+REQUEST = Request("Say something", max_new_tokens=12)
+LONG = Request("Say something", max_new_tokens=2000)
+LOST = UserError("replica", "lost", "its process ended; run it again")
+FULL = UserError("queue", "full", "every replica is busy; try again later")
+
+
+class Streamed:
+    """What a replica streams, through pickles and a loop of its own as Ray does it."""
+
+    def __init__(self, server, request, mode, memory):
+        self._arrived = SimpleQueue()
+        self._loop = asyncio.new_event_loop()
+        given = pickle.loads(pickle.dumps((request, mode, memory)))
+        self._task = self._loop.create_task(self._listen(server.run(*given)))
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def __iter__(self):
+        while True:
+            message = pickle.loads(self._arrived.get())
+            if message is None:
+                return
+            if isinstance(message, BaseException):
+                raise message
+            yield message
+
+    def cancel(self):
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def break_off(self):
+        """As if its process were killed."""
+        self._arrived.put(pickle.dumps(LOST))
+
+    def _work(self):
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._task)
+        self._arrived.put(pickle.dumps(None))
+
+    async def _listen(self, messages):
+        try:
+            async for message in messages:
+                self._arrived.put(pickle.dumps(message))
+        except Exception as error:
+            self._arrived.put(pickle.dumps(error))
+
+
+class Served:
+    """An engine with one replica, whose models are `dolly`."""
+
+    def __init__(self, dolly, monkeypatch):
+        self.dolly, self.streams = dolly, []
+        monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
+        self.server = Replica(Choice(PAIR, Everything()), 1, lambda choice: dolly)
+        description = pickle.loads(pickle.dumps(asyncio.run(self.server.describe())))
+        self.engine = Replicas(PAIR, Tokens(), description, self._call)
+        self.failure = None
+
+    def _call(self, *asked):
+        if self.failure:
+            raise self.failure
+        self.streams.append(Streamed(self.server, *asked))
+        return self.streams[-1]
+
+
+class Pinned(Cores):
+    def pin(self):
+        pass
+
+
+class Tokens:
+    """The tokenizer of a `FakeDolly`."""
+
+    def ask(self, instruction, context=""):
+        return [1, 2]
+
+    def piece(self, token):
+        return PLAIN[token]
+
+    def detokenizer(self):
+        return self
+
+    push = piece
+
+
+@pytest.fixture
+def served(monkeypatch):
+    dolly = FakeDolly(PLAIN)
+    dolly.context_length = 100
+    return Served(dolly, monkeypatch)
+
+
+def timeless(trace):
+    """Without the seconds, which no two runs share."""
+    lanes = {
+        name: (
+            lane.text,
+            lane.finish,
+            [(token.id, token.text, token.origin, token.step) for token in lane.tokens],
+            [(step.drafted, step.accepted, step.target_top, step.draft_top) for step in lane.steps],
+        )
+        for name, lane in trace.lanes.items()
+    }
+    return lanes, trace.pieces, trace.request, trace.prompt_tokens, trace.pair
+
+
+@pytest.mark.parametrize("mode", ["race", "sequential", "autoregressive", "speculative"])
+def test_a_trace_from_a_replica_is_that_of_the_models(served, mode):
+    run = served.engine.start(REQUEST, mode)
+    updates = [update for update in run if update]
+    there = served.dolly.started[-1].trace()
+    here = run.trace()
+    assert here.finished
+    assert (here.lanes, here.pieces) == (there.lanes, there.pieces)
+    assert timeless(here) == timeless(FakeDolly(PLAIN).start(REQUEST, mode).finish())
+    assert [token for update in updates for token in update.tokens]
+    assert here.environment["replica"]["cores"] == [0]
+
+
+def test_nothing_is_asked_of_a_replica_before_the_run_is_iterated(served):
+    run = served.engine.start(REQUEST)
+    assert set(run.trace().lanes) == {"autoregressive", "speculative"}
+    assert run.trace().prompt_tokens == (1, 2)
+    run.close()
+    assert not served.streams
+    assert run.trace().autoregressive.finish is FinishReason.CANCELLED
+
+
+def test_what_cannot_be_answered_is_refused_before_a_replica_is_asked(served):
+    with pytest.raises(UserError, match="mode: “both”"):
+        served.engine.start(REQUEST, "both")
+    served.engine._context_length = 2
+    with pytest.raises(UserError, match="prompt tokens: 2"):
+        served.engine.start(REQUEST)
+    assert not served.streams
+
+
+def test_whoever_leaves_frees_the_replica_for_the_next(served):
+    served.dolly.pause = 0.01
+    with closing(iter(served.engine.start(LONG))) as updates:
+        assert any(updates)
+    wait_until(lambda: served.dolly.last_trace().speculative.finish)
+    assert served.dolly.last_trace().speculative.finish is FinishReason.CANCELLED
+    served.dolly.pause = 0.0
+    run = served.engine.start(REQUEST)
+    assert [*run]
+    assert run.trace().finished
+
+
+def test_no_two_runs_compute_at_once_in_a_replica(served):
+    served.dolly.goes_on.clear()
+    first = iter(served.engine.start(LONG))
+    assert next(first) is None  # it waits for its first token
+    second = iter(served.engine.start(REQUEST))
+    assert next(second) is None
+    assert len(served.dolly.started) == 1  # the second is not even prepared
+    first.close()
+    served.dolly.goes_on.set()
+    assert any(second)
+    wait_until(lambda: len(served.dolly.started) == 2)
+    second.close()
+
+
+def test_a_replica_that_is_lost_is_one_line_and_the_visitor_can_run_again(served):
+    served.dolly.pause = 0.01
+    session = Session()
+    racing = session.race(served.engine, LONG, Turn())
+    next(racing)
+    wait_until(lambda: served.streams)
+    served.streams[0].break_off()
+    *_, last = racing
+    assert last.notice == str(LOST)
+    assert last.status.state == "error"
+    served.dolly.pause = 0.0
+    *_, last = session.race(served.engine, REQUEST, Turn())
+    assert "identical text" in last.status.line
+
+
+def test_where_every_replica_is_busy_the_visitor_is_told_to_come_back(served):
+    served.failure = FULL
+    *_, last = Session().race(served.engine, REQUEST, Turn())
+    assert last.notice == str(FULL)
+
+
+@pytest.mark.parametrize(("error", "status"), [(FULL, 429), (LOST, 503)])
+def test_the_chat_api_answers_with_the_status_of_its_kind(error, status):
+    refusal = chat_error(error)
+    assert (refusal.status, refusal.message) == (status, str(error))
+
+
+def test_what_went_wrong_in_a_replica_is_raised_here(served):
+    served.dolly.fails = True
+    run = served.engine.start(REQUEST)
+    with pytest.raises(RuntimeError, match="broke"):
+        list(run)
+    assert run.trace().speculative.finish is FinishReason.ERROR
+
+
+def test_earlier_answers_go_to_the_replica_with_the_drafter_that_copies_them(served):
+    memory, earlier = Memory(), FakeDolly(PLAIN).start(LONG).finish()
+    memory.add([*earlier.prompt_tokens, *(token.id for token in earlier.speculative.tokens)])
+    for drafter, remembered in (("hybrid", False), ("memory", True)):
+        run = served.engine.start(
+            replace(REQUEST, drafter=drafter, max_new_tokens=60), "race", memory
+        )
+        list(run)
+        assert bool(run.trace().speculative.remembered) == remembered
+
+
+def test_the_memory_of_a_replica_is_seen_here(served):
+    assert served.engine.memory_uses() == ()
+    served.dolly.memory = (MemoryUse("the process", 9, 10, "Choose a smaller pair"),)
+    for _ in range(2):
+        list(served.engine.start(REQUEST))
+        assert served.engine.memory_uses() == served.dolly.memory
+
+
+def test_a_replica_that_cannot_load_its_pair_says_why(monkeypatch):
+    def load(choice):
+        raise UserError("model", "x", "choose another")
+
+    monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
+    broken = Replica(Choice(PAIR, Everything()), 1, load)
+    assert str(asyncio.run(broken.describe())) == "model: “x” — choose another."
+
+
+def test_a_replica_has_as_many_threads_as_cores(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(replica, "claim", lambda size: Pinned(tuple(range(size)), None))
+    Replica(Choice(PAIR, Everything(), threads=0), 3, loaded.append)
+    assert loaded[0].threads == 3
