@@ -31,7 +31,7 @@ from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
 _NGRAM = 4  # tokens that must stand before for prompt lookup to copy what followed; GenAI: at most
-_CONTEXT = 2048  # tokens, more than any prompt here and its answer
+CONTEXT = 2048  # tokens of a prompt and its answer; the benchmarks ask for no more
 TARGET_GGUF, DRAFT_GGUF = "target.gguf", "draft.gguf"
 OURS, OURS_FASTEST = "this project", "this project, fastest"
 OURS_SPECULATIVE = "this project, speculative"
@@ -231,7 +231,7 @@ def llama_cpp(models: Models, draft: bool = False, prompt_lookup: bool = False) 
         raise ValueError("only models of the Llama architecture are written as GGUF files")
     params = xllamacpp.CommonParams()
     params.model.path = str(models.gguf / TARGET_GGUF)
-    params.n_ctx, params.n_parallel = _CONTEXT, 1
+    params.n_ctx, params.n_parallel = CONTEXT, 1
     params.cache_ram_mib = 0  # copies of earlier prompts' caches would only cost time here
     speculative, kinds = params.speculative, xllamacpp.common_speculative_type
     threads = [params.cpuparams, params.cpuparams_batch]

@@ -29,7 +29,7 @@ from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.run import Run
-from pipeline.trace.record import Trace
+from pipeline.trace.record import Lane, Trace
 from ui.page import Page as ServedPage
 from ui.run import activity
 from ui.run.loader import Loader
@@ -158,10 +158,17 @@ def _report(dolly: _RecordingDolly, repeats: int, race: Callable[[], PageLoad]) 
     rows: list[list[object]] = []
     results: dict[str, Any] = {}
     for lane in ("autoregressive", "speculative"):
-        ms = {name: [_ms(trace, lane) for trace in races] for name, races in traces.items()}
-        ratios = [one / other for one, other in zip(ms["page"], ms["alone"], strict=True)]
-        rows.append([f"{lane}, ms per token", *map(Spread.of, (ms["page"], ms["alone"], ratios))])
-        results[lane] = {"ms": ms, "page_over_alone": asdict(Spread.of(ratios))}
+        results[lane] = {}
+        for key, title, of in (
+            ("ms", "ms per token", _ms),
+            ("prefill_ms", "prefill, ms", _prefill),
+        ):
+            ms = {
+                name: [of(trace.lanes[lane]) for trace in races] for name, races in traces.items()
+            }
+            ratios = [one / other for one, other in zip(ms["page"], ms["alone"], strict=True)]
+            rows.append([f"{lane}, {title}", *map(Spread.of, (ms["page"], ms["alone"], ratios))])
+            results[lane][key] = ms | {"page_over_alone": asdict(Spread.of(ratios))}
     speedups = {name: [trace.speedup or 0 for trace in races] for name, races in traces.items()}
     ratios = [one / other for one, other in zip(*speedups.values(), strict=True)]
     rows.append(["speedup", *map(Spread.of, (*speedups.values(), ratios))])
@@ -185,8 +192,12 @@ def _report(dolly: _RecordingDolly, repeats: int, race: Callable[[], PageLoad]) 
     )
 
 
-def _ms(trace: Trace, lane: str) -> float:
-    return 1000 * (trace.lanes[lane].seconds_per_token or 0)
+def _ms(lane: Lane) -> float:
+    return 1000 * (lane.seconds_per_token or 0)
+
+
+def _prefill(lane: Lane) -> float:
+    return 1000 * lane.prefill_s
 
 
 if __name__ == "__main__":

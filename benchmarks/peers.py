@@ -28,6 +28,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from tqdm import tqdm
+
 from benchmarks.engines import (
     AUTOREGRESSIVE,
     DRAFT_LENGTH,
@@ -154,7 +156,7 @@ def raced(
         for kind, asked in prompts.items()
         for number in range(1 if count > _MANY else len(asked))
     ]
-    for turn, (kind, number, count) in enumerate(turns * repeats):
+    for turn, (kind, number, count) in enumerate(tqdm(turns * repeats, desc="prompts")):
         for engine in engines[turn % len(engines) :] + engines[: turn % len(engines)]:
             if reply := engine.ask(prompts[kind][number], count):
                 about = {"kind": kind, "prompt": number, "count": count}

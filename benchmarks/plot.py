@@ -73,7 +73,8 @@ def tasks(results: dict[str, Any]) -> go.Figure:
         )
     figure.add_vline(x=1, line_dash="dash", line_color=_OTHERS)
     figure.update_xaxes(title="speedup over the fastest autoregressive decoding of all engines")
-    return figure.update_layout(legend={"orientation": "h", "y": 1.12})
+    figure.update_yaxes(dtick=1)
+    return figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
 
 
 def waiting(results: dict[str, Any]) -> go.Figure:
@@ -127,26 +128,26 @@ def experiment(view: Experiment, rows: Rows) -> go.Figure:
 
 
 def main() -> None:
-    for path, drawn in (
-        (RESULTS / "peers.json", peers),
-        (RESULTS / "spec_bench.json", tasks),
-        (_SIMULATION, waiting),
+    for path, drawn, height in (
+        (RESULTS / "peers.json", peers, 420),
+        (RESULTS / "spec_bench.json", tasks, 560),
+        (_SIMULATION, waiting, 420),
     ):
         if path.is_file():
-            _write(drawn(json.loads(path.read_text(encoding="utf-8"))), path)
+            _write(drawn(json.loads(path.read_text(encoding="utf-8"))), path, height)
     for each in EXPERIMENTS.values():
         if last := saved(each):
             _write(experiment(each, last.rows), path_of(each))
 
 
-def _write(figure: go.Figure, results: Path) -> None:
+def _write(figure: go.Figure, results: Path, height: int = 420) -> None:
     """Writes the picture beside the results."""
     figure.update_layout(
         template="plotly_white", font_size=14, margin={"l": 10, "r": 20, "t": 20, "b": 10}
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
-    figure.write_image(results.with_suffix(".svg"), width=860, height=420)
+    figure.write_image(results.with_suffix(".svg"), width=860, height=height)
     print(results.with_suffix(".svg"))
 
 

@@ -20,12 +20,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import BASELINES, EMBEDDED_MODELS, ENGINES, FIXED_DRAFTS, OURS
+from benchmarks.engines import (
+    BASELINES,
+    CONTEXT,
+    EMBEDDED_MODELS,
+    ENGINES,
+    FIXED_DRAFTS,
+    OURS,
+)
 from benchmarks.peers import Engine, by_prompt, differences, key, prepared, raced
 from benchmarks.report import save
 from experiments.prompts import evenly
 from experiments.table import table
 from pipeline.errors import UserError
+from pipeline.text.prompt import format_prompt
+from pipeline.text.tokenizer import Tokenizer
 from training.corpus import DATA
 
 _FILE = "spec_bench.jsonl.xz"
@@ -37,6 +46,7 @@ _TASKS = {  # by the file's categories; those of MT-bench are one task
     "rag": "retrieval-augmented",
 }
 _CONVERSATION = "conversation"
+_Prompts = dict[str, list[tuple[str, str]]]  # of a task, with their contexts, which are empty
 _Ratios = dict[tuple[str, int, int], float]  # by prompt
 
 
@@ -58,6 +68,16 @@ def questions(data: Path) -> dict[str, list[str]]:
     except (lzma.LZMAError, EOFError, ValueError, KeyError, IndexError):
         raise UserError("data", str(path), "is damaged; restore it") from None
     return found
+
+
+def fitting(prompts: _Prompts, count: int) -> _Prompts:
+    """Those that leave room for `count` tokens in the context of every engine."""
+    encode = Tokenizer(EMBEDDED_MODELS.target).encode
+    room = CONTEXT - count
+    return {
+        task: [prompt for prompt in asked if len(encode(format_prompt(*prompt))) <= room]
+        for task, asked in prompts.items()
+    }
 
 
 def summed_up(engines: Sequence[Engine]) -> Iterator[dict[str, Any]]:
@@ -117,7 +137,10 @@ def main() -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    kinds = {task: [(t, "") for t in evenly(texts, options.count)] for task, texts in tasks.items()}
+    asked = {task: [(t, "") for t in evenly(texts, options.count)] for task, texts in tasks.items()}
+    kinds = fitting(asked, options.max_new_tokens)
+    longer = sum(len(asked[task]) - len(kinds[task]) for task in asked)
+    print(f"{longer} of {sum(map(len, asked.values()))} questions exceed the context, left out")
     names = dict.fromkeys([OURS, *options.engines])
     with tempfile.TemporaryDirectory() as made:
         models = prepared(EMBEDDED_MODELS, Path(made))
@@ -143,6 +166,7 @@ def main() -> int:
     save(
         "spec_bench",
         questions=options.count,
+        beyond_context=longer,
         new_tokens=options.max_new_tokens,
         repeats=options.repeats,
         notes=notes,

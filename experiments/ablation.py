@@ -301,6 +301,7 @@ EXPERIMENT = Experiment(
         y=("gain",),
         series="case",
         level=even,
+        logarithmic=True,
         reading="At 100 tokens, over autoregression in f32 without a cache: the dashed line. All "
         "but the shipped configuration have the same plugin settings.",
     ),

@@ -83,4 +83,5 @@ def compared(
         positions += len(expected)
         ratio = np.log(np.maximum(expected, _LEAST)) - np.log(np.maximum(got, _LEAST))
         divergence += float((expected * ratio).sum(dtype=np.float64))
-    return Quality(same / positions, divergence / positions, positions)
+    kl = max(0.0, divergence / positions)  # of equal ones, rounding may take it below
+    return Quality(same / positions, kl, positions)

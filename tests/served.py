@@ -2,6 +2,8 @@
 
 from contextlib import closing, contextmanager
 
+from playwright.sync_api import expect
+
 from tests.fake_dolly import PAIR, loader_of
 from tests.traces import MARKUP, WORDS
 from ui.page import Page
@@ -63,6 +65,12 @@ def run(page, instruction="Say something", begins=True):
     page.get_by_test_id("run").click()
     if begins:
         page.locator(".panes[data-source=live]").wait_for()
+
+
+def set_temperature(page, value):
+    """Types it; returns once the page has taken it, as its slider shows."""
+    page.get_by_label("number input for Temperature").fill(value)
+    expect(page.get_by_label("range slider for Temperature")).to_have_value(value)
 
 
 def wait_for_end(page, reason="length", skip=True):

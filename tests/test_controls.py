@@ -19,6 +19,7 @@ from tests.served import (
     run,
     served,
     served_page,
+    set_temperature,
     status_says,
     wait_for_end,
 )
@@ -93,7 +94,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     started = len(dolly.started)
     page.get_by_label("Instruction").fill(HOSTILE)
-    page.get_by_label("number input for Temperature").fill("0.7")
+    set_temperature(page, "0.7")
     page.get_by_label("Seed", exact=True).fill("5")
     choose(page, "Draft length K", "6")
     choose(page, "Schedule", "one after the other")

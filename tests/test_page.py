@@ -33,6 +33,7 @@ from tests.served import (
     run,
     served,
     served_page,
+    set_temperature,
     shown,
     status_says,
     to_the_end,
@@ -233,7 +234,7 @@ def test_without_colour_no_two_kinds_of_token_look_alike(page, theme):
 
 def test_a_token_tells_its_story_by_pointer_and_by_keyboard(page, dolly):
     page.get_by_text("Settings").click()
-    page.get_by_label("number input for Temperature").fill("1")
+    set_temperature(page, "1")
     run(page)
     wait_for_end(page)
     lane = dolly.last_trace().speculative

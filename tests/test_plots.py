@@ -8,7 +8,16 @@ from playwright.sync_api import expect
 
 from pipeline.trace.metrics import cache_use
 from pipeline.words import counted
-from tests.served import MARKUP, PLAIN, next_frame, opened, run, seek, wait_for_end
+from tests.served import (
+    MARKUP,
+    PLAIN,
+    next_frame,
+    opened,
+    run,
+    seek,
+    set_temperature,
+    wait_for_end,
+)
 from ui.plots.table import Table
 from ui.tabs.how import how
 from ui.tabs.what_if import details
@@ -349,7 +358,7 @@ def test_a_sampled_verdict_leads_to_the_test_of_its_claim(page):
     wait_for_end(page)
     expect(link).to_be_hidden()  # greedy: the texts themselves were compared
     page.get_by_text("Settings").click()
-    page.get_by_label("number input for Temperature").fill("1")
+    set_temperature(page, "1")
     run(page)
     wait_for_end(page)
     link.click()

@@ -25,6 +25,8 @@ def test_quality_is_of_all_positions_of_all_texts():
     other = 0.2 * np.log(0.2 / 0.5) + 0.5 * np.log(0.5 / 0.2)
     assert quality.kl == pytest.approx((one + other) / 3)
     assert compared(reference, reference) == Quality(1, 0, 3)
+    rounded = [one * 1.000001 for one in reference]  # to a sum above 1
+    assert compared(rounded, reference).kl == 0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

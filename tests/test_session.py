@@ -64,6 +64,18 @@ def test_a_race_that_is_closed_as_it_begins_does_not_go_on_unseen(session):
     assert finishes == [FinishReason.CANCELLED] * 2
 
 
+def test_the_page_has_time_to_draw_a_race_before_anything_is_computed(session, monkeypatch):
+    dolly, rests = FakeDolly(PLAIN), []
+    monkeypatch.setattr(
+        "ui.run.race.sleep", lambda seconds: rests.append((seconds, dolly.last_trace().lanes))
+    )
+    shown = [*session.race(dolly, REQUEST, Turn())]
+    ((seconds, lanes),) = rests
+    assert seconds > 0
+    assert not any(lane.prefill_s or lane.steps for lane in lanes.values())
+    assert set(ends(shown[-1]).values()) == {FinishReason.LENGTH}
+
+
 def test_an_experiment_that_is_closed_does_not_go_on_unseen(session):
     dolly = FakeDolly(PLAIN, pause=0.01)
     measuring = measure(session, dolly)

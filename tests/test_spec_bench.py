@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.engines import OURS
+from benchmarks.engines import CONTEXT, OURS
 from benchmarks.peers import Engine
-from benchmarks.spec_bench import questions, summed_up
+from benchmarks.spec_bench import fitting, questions, summed_up
 from experiments.prompts import evenly
 from pipeline.errors import UserError
 
@@ -41,6 +41,12 @@ def test_questions_are_of_six_tasks_and_a_conversation_is_its_first_turn(tmp_pat
         questions(tmp_path)
     with pytest.raises(UserError, match="is not there"):
         questions(tmp_path / "nowhere")
+
+
+def test_a_question_is_left_out_if_no_room_is_left_for_its_answer():
+    short, long = ("Why?", ""), ("word " * (CONTEXT - 100), "")
+    assert fitting({"qa": [short, long], "rag": [long]}, 40) == {"qa": [short, long], "rag": [long]}
+    assert fitting({"qa": [short, long], "rag": [long]}, 100) == {"qa": [short], "rag": []}
 
 
 @given(size=st.integers(1, 90), count=st.integers(1, 20))

@@ -6,9 +6,6 @@ in that of the tests, both are there already.
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +14,7 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
+from benchmarks.loads.server import Server
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
 from tests.served import assert_shows, opened, run, status_says, to_the_end, wait_for_end
@@ -25,52 +23,11 @@ from ui.run.recorded import recorded
 from ui.verdict import verdict
 
 EMBEDDED = PAIRS[DEFAULT_PAIR]
-ROOT = Path(__file__).resolve().parents[1]
 SHORT = "?max_new_tokens=20"
 LINES = {  # of pairs that cannot be had, what the page and the terminal say
     "hub": "model: “databricks/dolly-v2-3b” — cannot be fetched: the hub does not answer (",
     "damaged": "target” — replace the damaged files or convert the model again (",
 }
-
-
-class App:
-    """`app.py` in a process of its own."""
-
-    def __init__(self, cache, *flags):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        self._log = cache.with_suffix(".log")
-        port = self.url.rpartition(":")[2]
-        self._process = subprocess.Popen(
-            [sys.executable, "app.py", "--port", port, "--cache-dir", cache, *flags],
-            cwd=ROOT,
-            env=os.environ
-            | {
-                "HF_ENDPOINT": "http://127.0.0.1:9",  # where nobody listens
-                "PYTHONUNBUFFERED": "",  # off, as in most terminals
-            },
-            stdout=subprocess.PIPE,
-            stderr=self._log.open("w"),
-            text=True,
-        )
-
-    def wait_until_open(self):
-        assert any(self.url in line for line in self._process.stdout), self.errors
-
-    def terminate(self):
-        """As who hosts it stops it; returns its exit status."""
-        self._process.terminate()
-        return self._process.wait(60)
-
-    def close(self):
-        self._process.kill()
-        self._process.communicate()
-
-    @property
-    def errors(self):
-        """What it wrote to the terminal."""
-        return self._log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +40,9 @@ def apps():
         damaged = shutil.copytree(tiny_folder(), folder / DEFAULT_PAIR)  # as the embedded one
         os.truncate(damaged / "target" / "openvino_model.bin", 100_000)
         pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
-        flags = {"embedded": ()} | {name: ("--pair", pair) for name, pair in pairs.items()}
+        flags = {"embedded": ()} | {name: ("--pair", str(pair)) for name, pair in pairs.items()}
         apps = {
-            name: stack.enter_context(closing(App(folder / f"cache-{name}", *more)))
+            name: stack.enter_context(Server(folder / f"cache-{name}", *more))
             for name, more in flags.items()
         }
         for app in apps.values():

@@ -20,7 +20,7 @@ from ui.header import Status
 from ui.run.activity import Activity
 from ui.run.digits import DigitsDisplay
 from ui.run.experiment import ExperimentDisplay
-from ui.run.race import RaceDisplay, replayed
+from ui.run.race import RaceDisplay, replayed, rested
 from ui.run.recorded import read_trace
 from ui.run.turn import Turn
 from ui.run.view_state import Changes, ViewState
@@ -60,7 +60,7 @@ class Session:
         self.view_state = ViewState()  # the views have what it held by now
         speedups = self._speedups_of((request, mode, engine.pair))
         display = RaceDisplay(run, request, engine, speedups, turn.taken)
-        race = Activity(turn.hold(iter(run)), display)
+        race = Activity(turn.hold(rested(run)), display)
         try:
             yield from self._follow(race)
         finally:
