@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -24,24 +25,26 @@ class Server:
 
     Args:
         flags: of `app.py`.
-        log: takes what it writes to the terminal.
+        temporary: a folder, of a short name; None takes the user's. Replicas of servers with
+            different ones may have the same cores.
 
     Attributes:
         url: of the page.
     """
 
-    def __init__(self, *flags: str, log: Path | None = None) -> None:
+    def __init__(self, *flags: str, temporary: Path | None = None) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/"
-        with (log or Path(os.devnull)).open("w") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "app.py", "--port", str(port), *flags],
-                cwd=_ROOT,
-                stdout=output,
-                stderr=output,
-            )
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed on leaving
+        self._process = subprocess.Popen(
+            [sys.executable, "app.py", "--port", str(port), *flags],
+            cwd=_ROOT,
+            env=os.environ | ({"TMPDIR": str(temporary)} if temporary else {}),
+            stdout=self._log,
+            stderr=self._log,
+        )
 
     def __enter__(self) -> Server:
         return self
@@ -54,6 +57,7 @@ class Server:
     ) -> None:
         if self._process.poll() is None:
             self.terminate()
+        self._log.close()
 
     def wait_until_ready(self, timeout: float) -> None:
         """Returns once the models are loaded.
@@ -64,7 +68,8 @@ class Server:
         until = time.monotonic() + timeout
         while not self._ready():
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"app.py is not ready, status {self._process.poll()}")
+                self._log.seek(0)
+                raise RuntimeError(f"app.py is not ready: {self._log.read()}")
             time.sleep(_PERIOD)
 
     def terminate(self, timeout: float = 60.0) -> int:
@@ -100,10 +105,13 @@ class Server:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Resident bytes of the page, and of all its replicas together."""
+        """Resident bytes of the page, of all its replicas together, and of what else it started."""
+        page, replicas = self._process.pid, self.replicas
+        others = {*self.processes} - {page, *replicas}
         return {
-            "page": resident(self._process.pid),
-            "replicas": sum(map(resident, self.replicas)),
+            "page": resident(page),
+            "replicas": sum(map(resident, replicas)),
+            "processes of Ray": sum(map(resident, others)),
         }
 
     def _ready(self) -> bool:

@@ -9,6 +9,7 @@ import os
 import time
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 import httpx
@@ -30,9 +31,9 @@ DEATH_SECONDS = 5.0  # in which a visitor is told that the replica was lost: a c
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory):
+def app():
     flags = ("--pair", str(tiny_folder()), "--replicas", "2", "--queue-size", "4")
-    with Server(*flags, log=tmp_path_factory.mktemp("served") / "log") as server:
+    with TemporaryDirectory() as folder, Server(*flags, temporary=Path(folder)) as server:
         server.wait_until_ready(3 * PATIENCE)
         yield server
 
