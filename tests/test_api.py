@@ -190,6 +190,14 @@ def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", ["call/trace/1", "queue/data?session_hash=nobody"])
+def test_a_stream_that_is_not_there_ends_with_one_line(url, caplog, path):
+    assert "404: Not Found" in httpx.get(f"{url}gradio_api/{path}").text
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "ui.inputs"]
+    assert line.startswith("stream: “/gradio_api/")
+    assert not any(record.exc_info for record in caplog.records)
+
+
 def test_an_example_that_no_pair_has_is_one_line(url, capsys):
     assert pressed(url, event(url, "click", "An example"), ["any"]).startswith("example: “any” — ")
     assert "Traceback" not in capsys.readouterr().err

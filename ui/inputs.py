@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 from gradio.exceptions import InvalidPathError
 from gradio.route_utils import FnIndexInferError
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -99,6 +100,12 @@ class Refusing:
             if begun:
                 raise
             refused = error
+        except RuntimeError as error:
+            if not (begun and isinstance(error.__cause__, HTTPException)):
+                raise
+            # Of a stream that is not there: Gradio says so in it, and raises.
+            _refusal(UserError("stream", path, "it is not there, or has ended; call again"))
+            await send({"type": "http.response.body"})
         if refused := too_large or refused:
             response = JSONResponse({"detail": _refusal(refused)}, 413 if too_large else 400)
             await response(scope, receive, send)
