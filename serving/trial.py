@@ -95,15 +95,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = ("--replicas", str(_REPLICAS), "--threads", "1", "--queue-size", str(len(requests)))
     with Server(*flags) as server:
         note(_starting(server))
-        with _visitors(server, len(requests)) as visitors:
-            note(_first(visitors[0]))
-            note(_many(visitors, requests, texts, f"{_REPLICAS} replicas of one core"))
-            note(_together(visitors[:_REPLICAS], requests[0], options.rounds))
-            note(_leaving(server, visitors))
-            note(_refusing(visitors))
-            note(_losing(server, visitors))
-            note(_memory(server, visitors[:_REPLICAS], options.races))
-            note(_draining(server, visitors[:_REPLICAS]))
+        with _visitors(server, len(requests) + _REPLICAS + 1) as visitors:
+            late, first, queue = visitors[0], visitors[1 : _REPLICAS + 1], visitors[_REPLICAS + 1 :]
+            note(_first(late))
+            note(_many(queue, requests, texts, f"{_REPLICAS} replicas of one core"))
+            note(_together(first, requests[0], options.rounds))
+            note(_leaving(server, queue))
+            note(_refusing(late, first, queue))
+            note(_losing(server, first))
+            note(_memory(server, first, options.races))
+            note(_draining(server, first))
     with Server("--threads", str(_REPLICAS), "--queue-size", str(len(requests))) as server:
         server.wait_until_ready(_STARTING)
         with _visitors(server, len(requests)) as visitors:
@@ -215,14 +216,14 @@ def _leaving(server: Server, visitors: Sequence[Visitor]) -> Findings:
         staying.failure(_STARTING)
 
 
-def _refusing(visitors: Sequence[Visitor]) -> Findings:
+def _refusing(late: Visitor, first: Sequence[Visitor], queue: Sequence[Visitor]) -> Findings:
     """Every replica and every place in the queue is taken, and one more comes."""
-    racing = [visitor.race(LONG) for visitor in visitors[:_REPLICAS]]
+    racing = [visitor.race(LONG) for visitor in first]
     for race in racing:
         race.wait_until_begun()
-    waiting = [visitor.race(_SHORT) for visitor in visitors]
+    waiting = [visitor.race(_SHORT) for visitor in queue]
     asked = time.monotonic()
-    line = visitors[0].race(_SHORT).failure(_TOLD)
+    line = late.race(_SHORT).failure(_TOLD)
     seconds = time.monotonic() - asked
     for race in racing:
         race.stop()

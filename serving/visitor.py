@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 LONG = Request("Tell me a story.", max_new_tokens=1000, kv_cache="uncached")  # a minute and more
 _PERIOD = 0.01  # seconds between two looks
+_PATIENCE = 180.0  # seconds; a replica that is lost takes some to come back
 
 
 class Visitor:
+    """One races at a time: Gradio's Stop ends all of a session."""
+
     def __init__(self, url: str) -> None:
         from gradio_client import Client
 
@@ -50,7 +53,7 @@ class Race:
         self.asked = time.time()
         self._job = job
         while job.status().code in (Status.STARTING, Status.JOINING_QUEUE, Status.SENDING_DATA):
-            time.sleep(_PERIOD)
+            self._wait()
 
     @property
     def begun(self) -> bool:
@@ -63,10 +66,19 @@ class Race:
         return bool(self._job.done())
 
     def wait_until_begun(self) -> float:
-        """Returns the seconds until the first update."""
+        """Returns the seconds until the first update.
+
+        Raises:
+            TimeoutError: there is none.
+        """
         while not (self.begun or self.ended):
-            time.sleep(_PERIOD)
+            self._wait()
         return time.time() - self.asked
+
+    def _wait(self) -> None:
+        if time.time() - self.asked > _PATIENCE:
+            raise TimeoutError
+        time.sleep(_PERIOD)
 
     def stop(self) -> None:
         """As the page's button."""
@@ -84,8 +96,9 @@ class Race:
 
         Raises:
             Exception: gradio_client's, if it failed or was refused.
+            TimeoutError: it does not end.
         """
-        if error := self._job.exception():
+        if error := self._job.exception(_PATIENCE):
             raise error
         last: dict[str, Any] = json.loads(self._job.outputs()[-1])
         return parse_trace(json.dumps(last["trace"]))

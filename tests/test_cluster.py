@@ -4,66 +4,66 @@ They are the only processes of the tests that need two cores at once; where ther
 tests are skipped.
 """
 
-import json
 import os
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import grpc
-import httpx
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 
 from pipeline.dolly import Dolly
 from pipeline.request import Request
 from serving.server import Server, kill, running
+from serving.visitor import LONG, Visitor
 from tests.tiny import tiny_folder
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 ASKED = ("Why is the sky blue?", "How many planets are there?", "Name a colour.")
-LONG = {"instruction": "Why?", "max_new_tokens": 400, "kv_cache": "uncached"}
+SHORT = Request("Why?", max_new_tokens=4)
+REPLICAS, QUEUE = 2, 4
 DEATH_SECONDS = 5.0  # in which a visitor is told that the replica was lost: a claim
 
 
 @pytest.fixture(scope="module")
 def app():
-    flags = ("--pair", str(tiny_folder()), "--replicas", "2", "--queue-size", "4")
+    flags = ("--pair", str(tiny_folder()), "--replicas", str(REPLICAS))
+    flags += ("--queue-size", str(QUEUE))
     with TemporaryDirectory() as folder, Server(*flags, temporary=Path(folder)) as server:
         server.wait_until_ready(3 * PATIENCE)
         yield server
 
 
 @pytest.fixture
-def client(app):
-    with closing(Client(app.url, verbose=False)) as client:
-        yield client
+def visitors(app):
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Visitor(app.url))) for _ in range(REPLICAS + QUEUE)]
 
 
-def replica_of(trace):
-    return trace["environment"]["replica"]
+def racing(visitors):
+    """A long race in each replica."""
+    races = [visitor.race(LONG) for visitor in visitors[:REPLICAS]]
+    for race in races:
+        race.wait_until_begun()
+    return races
 
 
-def test_two_race_at_once_on_cores_of_their_own_and_every_text_is_that_of_one_process(client):
+def test_two_race_at_once_on_cores_of_their_own_and_every_text_is_that_of_one_process(visitors):
     requests = [Request(asked, max_new_tokens=30) for asked in ASKED]
-    jobs = [
-        client.submit(each.instruction, max_new_tokens=30, api_name="/trace") for each in requests
-    ]
-    traces = [job.result() for job in jobs]
+    races = [visitor.race(request) for visitor, request in zip(visitors, requests, strict=False)]
+    traces = [race.trace() for race in races]
     dolly = Dolly(tiny_folder())
     for trace, request in zip(traces, requests, strict=True):
         alone = dolly.start(request).finish()
-        for name, lane in trace["lanes"].items():
-            assert lane["text"] == alone.lanes[name].text
-            assert lane["finish"] == alone.lanes[name].finish
-    cores = {replica_of(trace): trace["environment"]["replica_cores"] for trace in traces}
-    assert len(cores) == 2
-    assert len({*cores.values()}) == 2
-    assert all(trace["environment"]["threads"] == 1 for trace in traces)
+        for name, lane in trace.lanes.items():
+            assert lane.text == alone.lanes[name].text
+            assert lane.finish == alone.lanes[name].finish
+    cores = {each.environment["replica"]: each.environment["replica_cores"] for each in traces}
+    assert len(cores) == len({*cores.values()}) == REPLICAS
+    assert all(trace.environment["threads"] == 1 for trace in traces)
 
 
 def listening(processes):
@@ -94,56 +94,40 @@ def test_nothing_of_ray_answers_from_beyond_this_machine(app):
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_whoever_leaves_frees_the_replica(client):
-    jobs = [client.submit(**LONG, api_name="/race") for _ in range(2)]
-    for job in jobs:
-        next(iter(job))
-        job.cancel()
-    traces = [client.submit("Why?", max_new_tokens=4, api_name="/trace") for _ in range(2)]
-    assert all(job.result()["lanes"]["speculative"]["finish"] for job in traces)
+def test_whoever_leaves_frees_the_replica(visitors):
+    for race in racing(visitors):
+        race.stop()
+    assert all(visitor.race(SHORT).trace().finished for visitor in visitors[REPLICAS:])
 
 
-def test_one_visitor_too_many_is_refused_politely(app, client):
-    jobs = [client.submit(**LONG, api_name="/race") for _ in range(2)]
-    for job in jobs:
-        next(iter(job))
-    waiting = [client.submit("Why?", max_new_tokens=4, api_name="/trace") for _ in range(4)]
-    wait_until(
-        lambda: (
-            httpx.post(f"{app.url}gradio_api/call/trace", json={"data": ["One more"]}).status_code
-            == 503
-        )
-    )
-    for job in jobs:
-        job.cancel()
-    assert all(job.result()["lanes"] for job in waiting)
+def test_one_visitor_too_many_is_refused_politely(visitors):
+    races = racing(visitors[QUEUE:])
+    waiting = [visitor.race(SHORT) for visitor in visitors[:QUEUE]]
+    assert "full" in visitors[0].race(SHORT).failure(PATIENCE)
+    for race in races:
+        race.stop()
+    assert all(race.trace().finished for race in waiting)
 
 
-def test_a_replica_that_is_killed_is_told_to_its_visitor_and_comes_back(app, client):
+def test_a_replica_that_is_killed_is_told_to_its_visitor_and_comes_back(app, visitors):
     before = app.replicas
-    assert len(before) == 2
-    jobs = [client.submit(**LONG, api_name="/race") for _ in range(2)]
-    for job in jobs:
-        next(iter(job))
+    assert len(before) == REPLICAS
+    races = racing(visitors)
     killed = time.monotonic()
     kill(before[0])
-    wait_until(lambda: any(job.done() for job in jobs))
+    wait_until(lambda: any(race.ended for race in races))
     assert time.monotonic() - killed < DEATH_SECONDS
-    lost, other = sorted(jobs, key=lambda job: not job.done())
-    with pytest.raises(AppError, match="replica: “lost” — its process ended; run it again"):
-        lost.result()
-    assert not other.done()  # it goes on
-    other.cancel()
-    assert client.predict("Why?", max_new_tokens=4, api_name="/trace")["lanes"]
-    wait_until(lambda: len({*app.replicas} - {before[0]}) == 2)
+    lost, other = sorted(races, key=lambda race: not race.ended)
+    assert lost.failure(PATIENCE) == "replica: “lost” — its process ended; run it again."
+    assert not other.ended  # it goes on
+    other.stop()
+    assert visitors[races.index(lost)].race(SHORT).trace().finished
+    wait_until(lambda: len({*app.replicas} - {before[0]}) == REPLICAS)
 
 
-def test_terminated_it_ends_the_races_and_leaves_no_process(app, client):
-    job = client.submit(**LONG, api_name="/race")
-    next(iter(job))
-    replicas = app.processes
+def test_terminated_it_ends_the_races_and_leaves_no_process(app, visitors):
+    races, processes = racing(visitors), app.processes
     assert app.terminate() == 0
-    *_, last = job.outputs()
-    lanes = json.loads(last)["trace"]["lanes"]
-    assert {lane["finish"] for lane in lanes.values()} == {"cancelled"}
-    wait_until(lambda: not any(map(running, replicas)))
+    finishes = {lane.finish for race in races for lane in race.trace().lanes.values()}
+    assert finishes == {"cancelled"}
+    wait_until(lambda: not any(map(running, processes)))
