@@ -1,10 +1,9 @@
 """Tiny random checkpoints of several families, each as its own transformers class makes it."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.tiny_tokenizer import write_tokenizer
 
@@ -25,7 +24,7 @@ _PLAIN = {
     "intermediate_size": 128,
     "max_position_embeddings": CONTEXT,
 }
-FAMILIES: dict[str, dict[str, Any]] = {
+FAMILIES = {
     "gpt_neox": _PLAIN,
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": CONTEXT},
     "llama": _LLAMA,
@@ -39,7 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_checkpoint(family: str, folder: Path) -> PreTrainedModel:
+def make_checkpoint(family: str, folder: Path) -> torch.nn.Module:
     """Writes the checkpoint, with a tokenizer; returns the model."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
