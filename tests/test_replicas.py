@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from queue import SimpleQueue
@@ -94,8 +95,9 @@ class Served:
 
 
 def described(server):
-    """What a replica says of itself."""
-    return asyncio.run(anext(server.describe()))
+    """What a replica says of itself; in a thread, since a browser's loop runs in the tests' own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, anext(server.describe())).result()
 
 
 class Pinned(Cores):

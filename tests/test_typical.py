@@ -164,7 +164,7 @@ def test_a_link_may_ask_for_it_and_the_form_says_what_it_is():
 
 
 def test_the_command_says_that_it_is_lossy(monkeypatch, capsys):
-    monkeypatch.setattr(command, "Dolly", lambda *_, **__: Quiet(WORDS))
+    monkeypatch.setattr(command.Dolly, "of", lambda _: Quiet(WORDS))
     monkeypatch.setattr(command, "chosen", lambda _: Chosen())
     assert command.main(["Say it", "--verification", "typical"]) == 0
     out = capsys.readouterr().out
