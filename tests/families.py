@@ -1,9 +1,10 @@
 """Tiny random checkpoints of several families, each as its own transformers class makes it."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tests.tiny_tokenizer import write_tokenizer
 
@@ -24,7 +25,7 @@ _PLAIN = {
     "intermediate_size": 128,
     "max_position_embeddings": CONTEXT,
 }
-FAMILIES = {
+FAMILIES: dict[str, dict[str, Any]] = {
     "gpt_neox": _PLAIN,
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": CONTEXT},
     "llama": _LLAMA,
@@ -38,7 +39,7 @@ FAMILIES = {
 }
 
 
-def make_checkpoint(family: str, folder: Path) -> torch.nn.Module:
+def make_checkpoint(family: str, folder: Path) -> PreTrainedModel:
     """Writes the checkpoint, with a tokenizer; returns the model."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(

@@ -2,6 +2,7 @@
 
 from contextlib import closing, contextmanager
 
+import httpx
 from playwright.sync_api import expect
 
 from tests.fake_dolly import PAIR, loader_of
@@ -27,6 +28,20 @@ def served_page(page):
         yield page.serve()
     finally:
         page.close()
+
+
+def event(url, kind, label):
+    """The number of the event on a component, found as a script would find it."""
+    config = httpx.get(f"{url}config").json()
+    (component,) = [
+        each["id"]
+        for each in config["components"]
+        if label in (each["props"].get("value"), each["props"].get("label"))
+    ]
+    (number,) = [
+        each["id"] for each in config["dependencies"] if [component, kind] in each["targets"]
+    ]
+    return number
 
 
 @contextmanager

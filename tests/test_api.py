@@ -18,7 +18,7 @@ from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import POLICIES
-from tests.served import opened, run, shown, wait_for_end
+from tests.served import event, opened, run, shown, wait_for_end
 
 QUOTED = "Say \"it's\" \\n\n'''twice''' \u2028 {name} ünï 🐕"
 
@@ -115,6 +115,25 @@ def detail(url, path, asked):
     return reply.json()["detail"]
 
 
+def refused(url, path, **asked):
+    """What is answered to content that is not as it should be."""
+    reply = httpx.post(f"{url}gradio_api/{path}", **asked)
+    assert reply.status_code == 400
+    return reply.json()["detail"]
+
+
+def pressed(url, number, data):
+    """What the page's event of this number answers."""
+    asked = {"fn_index": number, "session_hash": "any", "data": data}
+    return httpx.post(f"{url}gradio_api/run/predict", json=asked).json()["error"]
+
+
+def in_the_browser(url):
+    """The number of an event without a function of the server."""
+    events = httpx.get(f"{url}config").json()["dependencies"]
+    return next(each["id"] for each in events if not each["backend_fn"])
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [
@@ -137,6 +156,24 @@ def detail(url, path, asked):
             ),
             "call: “KeyError 999” — send what the API describes",
         ),
+        (
+            lambda url: pressed(url, event(url, "click", "Load"), [None, "any", "model"]),
+            "call: “Value: any is not in the list of choices: ",
+        ),
+        (lambda url: pressed(url, in_the_browser(url), []), "call: “"),
+        (
+            lambda url: refused(
+                url,
+                "reset",
+                content=b'{"session_hash": NaN}',
+                headers={"Content-Type": "application/json"},
+            ),
+            "call: “ValueError Out of range float values",
+        ),
+        (
+            lambda url: refused(url, "upload", files={"files": (None, b"any")}),
+            "call: “TypeError File is not an instance",
+        ),
     ],
 )
 def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
@@ -151,6 +188,26 @@ def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
     ]
     assert not any(record.exc_info for record in caplog.records)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["call/trace/1", "queue/data?session_hash=nobody"])
+def test_a_stream_that_is_not_there_ends_with_one_line(url, caplog, path):
+    assert "404: Not Found" in httpx.get(f"{url}gradio_api/{path}").text
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "ui.inputs"]
+    assert line.startswith("stream: “/gradio_api/")
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_an_example_that_no_pair_has_is_one_line(url, capsys):
+    assert pressed(url, event(url, "click", "An example"), ["any"]).startswith("example: “any” — ")
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_trace_that_is_no_file_is_one_line(url, caplog):
+    asked = {"fn_index": event(url, "upload", "Open a trace"), "session_hash": "any"}
+    reply = httpx.post(f"{url}gradio_api/run/predict", json=asked | {"data": [None, None]})
+    assert "trace file: None " in reply.text
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_who_calls_with_other_inputs_by_the_client_is_told_in_one_line(url):

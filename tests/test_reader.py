@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.loads.mutants import changed, paths
 from pipeline.errors import UserError
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Trace
@@ -55,16 +56,6 @@ def test_fields_that_are_not_known_are_ignored():
         place["added later"] = [{}]
     record["lanes"]["speculative"]["steps"][0]["added later"] = "x"
     assert parse_trace(json.dumps(record)) == parse_trace(good())
-
-
-def changed(record, path, value):
-    *parents, last = path
-    for name in parents:
-        record = record[name]
-    if value is KeyError:
-        del record[last]
-    else:
-        record[last] = value
 
 
 LANE = ("lanes", "speculative")
@@ -157,15 +148,6 @@ def test_what_is_no_trace_at_all_is_refused_in_one_line(text):
     line = refusal(text)
     assert line.startswith("trace")
     assert line.endswith("choose a file that holds a trace@1.")
-
-
-def paths(value, path=()):
-    """Of everything in it."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
-    for name, entry in inner:
-        yield (*path, name)
-        if isinstance(entry, dict | list):
-            yield from paths(entry, (*path, name))
 
 
 ANY_JSON = st.recursive(

@@ -15,7 +15,7 @@ from gradio_client import Client
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import PAIRS
 from tests.fake_dolly import PAIR, Everything, FakeDolly, loader_of
-from tests.served import PLAIN, served, served_page
+from tests.served import PLAIN, event, served, served_page
 from tests.waiting import PATIENCE, wait_until
 from ui.page import Page
 from ui.run.loader import Loader
@@ -27,20 +27,6 @@ OPEN = (  # addresses that need no secret
     *("gradio_api/startup-events", "monitoring", "monitoring/summary"),
 )
 NAMED = r"`tests/(\w+\.py)::(\w+)`"
-
-
-def event(url, kind, label):
-    """The number of the event on a component, found as a script would find it."""
-    config = httpx.get(f"{url}config").json()
-    (component,) = [
-        each["id"]
-        for each in config["components"]
-        if label in (each["props"].get("value"), each["props"].get("label"))
-    ]
-    (number,) = [
-        each["id"] for each in config["dependencies"] if [component, kind] in each["targets"]
-    ]
-    return number
 
 
 def answer(url, number, data):
@@ -135,6 +121,7 @@ def test_the_server_fetches_no_address_for_a_visitor(url):
         ("POST", "vibe-edit/"),
         ("GET", "vibe-code"),
         ("POST", "undo-vibe-edit"),
+        ("GET", "dev/reload"),
     ],
 )
 def test_what_the_page_never_asks_of_gradio_is_not_there(url, method, path):

@@ -59,8 +59,13 @@ def obtain(store, model):
 
 
 def nothing_left(store):
-    """No model, and nothing half-made beside it; what the hub's client resumes from may stay."""
-    return not [path for path in store.root.glob("*") if path.name != "hub"]
+    """No model, and nothing half-made beside it."""
+    return names(store) == set()
+
+
+def names(store):
+    """What is in its folder, but what the hub's client resumes from, and locks."""
+    return {path.name for path in store.root.glob("*")} - {"hub", "locks"}
 
 
 def test_a_folder_with_an_ir_is_there_already(store, ready):
@@ -153,6 +158,54 @@ def test_a_conversion_that_is_stopped_leaves_nothing(store, checkpoint):
     work.close()
     assert nothing_left(store)
     assert store.find(Model(str(checkpoint))) is None
+
+
+@pytest.fixture
+def quick(monkeypatch, ready):
+    """A conversion that copies a finished model, after a first report. How often it was begun."""
+    begun = []
+
+    def converted(source, out, model):
+        begun.append(model)
+        yield Progress("exporting layers")
+        shutil.copytree(ready, out, copy_function=shutil.copyfile)
+
+    monkeypatch.setattr("pipeline.models.store._exported", converted)
+    return begun
+
+
+def test_who_converts_a_model_that_another_process_converts_waits_for_it(store, checkpoint, quick):
+    model = Model(str(checkpoint))
+    first, second = (Store(store.root).obtain(model) for _ in range(2))
+    next(first)
+    assert next(second).stage == "waiting for another process"
+    obtained = [*first]
+    assert obtained == []
+    assert {step.stage for step in second} <= {"waiting for another process"}
+    assert quick == [model]
+    assert store.find(model)
+
+
+def test_who_waited_converts_a_model_whose_conversion_was_stopped(store, checkpoint, quick):
+    model = Model(str(checkpoint))
+    first, second = (Store(store.root).obtain(model) for _ in range(2))
+    next(first)
+    next(second)
+    first.close()
+    assert [*second][-1].stage == "exporting layers"
+    assert quick == [model, model]
+    assert store.find(model)
+
+
+def test_what_a_killed_conversion_left_is_deleted_by_the_next(store, checkpoint, quick):
+    model = Model(str(checkpoint))
+    obtain(store, model)
+    place = store.folder(model)
+    left = place.rename(place.with_name(f".{place.name}-left"))
+    assert store.find(model) is None
+    obtain(store, model)
+    assert not left.exists()
+    assert names(store) == {place.name}
 
 
 def test_a_download_that_breaks_off_leaves_nothing_and_goes_on_next_time(

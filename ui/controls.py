@@ -19,6 +19,7 @@ from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import POLICIES
 from ui import link
 from ui.component import QUIET, encode
+from ui.errors import logged_line
 from ui.run.loader import Loader
 
 _MODES = [
@@ -114,11 +115,18 @@ class Controls:
     def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
         """The values of the whole form, so that an example resets what the one before it set.
         Examples of all pairs are searched: the pair may have changed since the button was drawn.
+
+        Raises:
+            gr.Error: no pair has the example.
         """
         pairs = (loader.pair, *loader.pairs.values())
-        pair, example = next(
+        found = [
             (pair, example) for pair in pairs for example in pair.examples if example.label == label
-        )
+        ]
+        if not found:  # of a call that is not the page's
+            error = UserError("example", label, "choose one of the page's")
+            raise gr.Error(logged_line(error), print_exception=False)
+        pair, example = found[0]
         asked = {"instruction": example.instruction, "context": example.context, **example.settings}
         form: dict[str, Any] = {**link.DEFAULTS, **pair.settings, **asked}
         _, limit = self.limits["max_new_tokens"]

@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 from gradio.exceptions import InvalidPathError
 from gradio.route_utils import FnIndexInferError
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,8 +22,13 @@ _CALLS = (
     *("/gradio_api/call/", "/gradio_api/run/", "/gradio_api/api/", "/gradio_api/queue/join"),
     *("/gradio_api/cancel", "/gradio_api/component_server", "/gradio_api/stream/"),
 )
-# Converts videos, in no queue; edits the program, where Gradio's editor is on.
-_UNUSED = ("/gradio_api/process_recording", "/gradio_api/vibe", "/gradio_api/undo-vibe")
+# Converts videos, in no queue; edits the program, where Gradio's editor is on; and a stream without
+# an end, for Gradio's own developers.
+_UNUSED = (
+    *("/gradio_api/process_recording", "/gradio_api/vibe", "/gradio_api/undo-vibe"),
+    "/gradio_api/dev/",
+)
+_GRADIO = "/gradio_api/"
 _LARGEST = 4 * 2**20  # bytes of a call; both texts of a request at their limit take 1.2 MB
 _REMEDY = "send what the API describes, at /gradio_api/info"
 
@@ -39,12 +45,12 @@ class CheckedBlocks(gr.Blocks):  # type: ignore[misc]  # Gradio has no types
             gr.Error: there are too few or too many, or one is not of its kind.
         """
         try:
+            if block_fn.fn is None:
+                raise UserError("call", block_fn.api_name, "it runs in the browser alone")
             expected = len(block_fn.inputs)
             if len(inputs) != expected and not block_fn.cancels:  # to which Gradio adds one
                 raise UserError("inputs", len(inputs), f"{block_fn.api_name} takes {expected}")
             values: list[Any] = await super().preprocess_data(block_fn, inputs, *args, **kwargs)
-        except gr.Error:
-            raise
         except Exception as error:
             raise gr.Error(_refusal(error), print_exception=False) from None
         return values
@@ -64,9 +70,10 @@ class Refusing:
             error = UserError("address", path, "the page has no use for it; see /gradio_api/info")
             await JSONResponse({"detail": _refusal(error)}, 404)(scope, receive, send)
             return
-        if not path.startswith(_CALLS):
+        if not path.startswith(_GRADIO):
             await self._app(scope, receive, send)
             return
+        limited = path.startswith(_CALLS)
         begun, size = False, 0
         too_large: UserError | None = None
 
@@ -74,7 +81,7 @@ class Refusing:
             nonlocal size, too_large
             message = await receive()
             size += len(message.get("body", b""))
-            if size > _LARGEST:
+            if limited and size > _LARGEST:
                 too_large = UserError("body", "too large", f"send at most {_LARGEST // 2**20} MB")
                 raise too_large
             return message
@@ -93,6 +100,12 @@ class Refusing:
             if begun:
                 raise
             refused = error
+        except RuntimeError as error:
+            if not (begun and isinstance(error.__cause__, HTTPException)):
+                raise
+            # Of a stream that is not there: Gradio says so in it, and raises.
+            _refusal(UserError("stream", path, "it is not there, or has ended; call again"))
+            await send({"type": "http.response.body"})
         if refused := too_large or refused:
             response = JSONResponse({"detail": _refusal(refused)}, 413 if too_large else 400)
             await response(scope, receive, send)
@@ -100,7 +113,9 @@ class Refusing:
 
 def _refusal(error: Exception) -> str:
     """The error's line, which is also logged."""
-    if isinstance(error, InvalidPathError):
+    if isinstance(error, gr.Error):  # of a menu: a value that it does not have
+        error = UserError("call", error.message, _REMEDY)
+    elif isinstance(error, InvalidPathError):
         error = UserError("file", "not uploaded", "upload it, and send the path of the upload")
     elif not isinstance(error, UserError):
         reason = f"{type(error).__name__} {error}".partition(" Please ")[0]

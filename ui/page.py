@@ -283,9 +283,11 @@ class Page:
         """Handles a click on Stop, after the running event was cancelled."""
         return self._show(session, session.stop())
 
-    def open_trace(self, session: Session, file: str) -> Outputs:
+    def open_trace(self, session: Session, file: str | None) -> Outputs:
         """Handles an uploaded trace."""
         try:
+            if file is None:  # of a call that is not the page's
+                raise UserError("trace file", None, "choose one")
             return self._show(session, session.open(Path(file)))
         except Exception as error:
             return self._show(session, Changes(notice=logged_line(error, "trace file")))

@@ -6,12 +6,15 @@ import multiprocessing
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from queue import Empty
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from pipeline.errors import UserError
 from pipeline.models.export import check_checkpoint, export
@@ -25,13 +28,15 @@ _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 _IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.json")
 _WEIGHTS = ".safetensors"
 _TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja", "target_ids.json")
-_PERIOD = 0.5  # seconds between two checks of the export process
+_PERIOD = 0.5  # seconds between two checks of the export process, or of another's lock
+_WAITING = Progress("waiting for another process")
 
 
 class Store:
     """Finds models, and fetches and converts those that are missing.
 
-    A model is written under a temporary name first, so that an existing one is always complete.
+    A model is written under a temporary name first, so that an existing one is always complete; and
+    by one process at a time, while others that want it wait.
 
     Args:
         folder: of the converted models; None uses the user's cache folder.
@@ -87,10 +92,29 @@ class Store:
         if self.find(model):
             return
         try:
-            yield from self._obtained(model)
+            yield from self._obtained_alone(model)
         except OSError as error:
             remedy = f"{error.strerror or error}; make it usable, or choose another --cache-dir"
             raise UserError("file", str(error.filename or self.root), remedy) from None
+
+    def _obtained_alone(self, model: Model) -> Iterator[Progress]:
+        """Waits for another process that obtains the model, and does so if that one does not."""
+        place = self._place(model)
+        locks = self.root / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        # The system releases it with the process. A Task may close this in another thread.
+        lock = FileLock(locks / f"{place.name}.lock", thread_local=False)
+        while not lock.is_locked:
+            try:
+                lock.acquire(timeout=_PERIOD)
+            except Timeout:
+                yield _WAITING
+        try:
+            if not self.find(model):
+                _delete_partial(place)
+                yield from self._obtained(model)
+        finally:
+            lock.release()
 
     def _obtained(self, model: Model) -> Iterator[Progress]:
         source = _local(model)
@@ -135,7 +159,6 @@ class Store:
     def _keep(self, fetched: Path, files: Iterable[str], place: Path) -> None:
         """Links fetched files into the model's own folder, or copies them where that fails."""
         made = place.with_name(f".{place.name}-{os.getpid()}")
-        shutil.rmtree(made, ignore_errors=True)
         made.mkdir(parents=True)
         try:
             for name in files:
@@ -206,12 +229,18 @@ def _exported(source: Path, out: Path, model: Model) -> Iterator[Progress]:
         worker.kill()
         worker.join()
         log.unlink(missing_ok=True)
-        for left in out.parent.glob(f".{out.name}-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        _delete_partial(out)
+
+
+def _delete_partial(place: Path) -> None:
+    """Deletes what was written of a model that was never completed."""
+    for left in place.parent.glob(f".{place.name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> None:
     """Runs in the export process. The output of libraries goes to the log."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -219,3 +248,11 @@ def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> N
         export(source, out, model.weights, reports.put, model.remote_code)
     except UserError as error:
         reports.put(error)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it has ended, be it killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

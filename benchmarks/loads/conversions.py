@@ -1,0 +1,224 @@
+"""Conversions that go wrong: a full disk, a read-only cache, two at once, and kill −9.
+
+Each is of a tiny checkpoint, by `python -m pipeline.convert`, in a cache of its own. It must say in
+one line what went wrong, leave nothing half-made, and work the next time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.loads.finding import Finding
+from benchmarks.loads.server import PATIENCE, ROOT
+from pipeline.runtime.model import OVModel
+
+_LIMIT = 300.0  # seconds of a conversion
+_PERIOD = 0.002  # seconds between two looks at how far it is
+_ENDS = 10.0  # seconds that what a killed one started may go on
+_XML, _BIN = "openvino_model.xml", "openvino_model.bin"
+_KEPT = frozenset({"hub", "locks"})  # in the cache, beside the models
+
+Reached = Callable[[Path, str], bool]  # given the cache, and what was written to the terminal
+STAGES: Mapping[str, Reached] = {
+    "begun": lambda cache, _: any(cache.glob(".*.log")),
+    "exporting": lambda _, said: "exporting" in said,
+    "saving": lambda _, said: "saving" in said,
+    "the graph written": lambda cache, _: any(cache.glob(f".*/*/{_XML}")),
+    "the weights written": lambda cache, _: any(cache.glob(f".*/*/{_BIN}")),
+    "in its place": lambda cache, _: any(cache.glob(f"[!.]*/{_XML}")),
+}
+DISKS = (16, 256, 512)  # KiB; the tiny model takes 700 with all its files
+# In a mount namespace of its own: the folder, the disk's options at first and then, the command.
+_SCRIPT = """
+folder=$1 first=$2 then=$3; shift 3
+mount -t tmpfs -o "$first" tmpfs "$folder/cache"
+for run in first next; do
+    "$@" > /dev/null 2> "$folder/$run.log"; echo $? > "$folder/$run.status"
+    ls -A "$folder/cache" > "$folder/$run.left"
+    mount -o "remount,$then" "$folder/cache"
+done
+cp -r "$folder/cache" "$folder/copy"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a conversion came to that was disturbed, and the next one in the same cache.
+
+    Attributes:
+        status: of its process; None where it was killed.
+        line: the last that it wrote.
+        left: what stayed in the cache that is no model.
+        next_status: of the next one.
+        next_left: what stayed after that.
+        works: the model that the next one made can be read.
+    """
+
+    status: int | None
+    line: str
+    left: tuple[str, ...]
+    next_status: int
+    next_left: tuple[str, ...]
+    works: bool
+
+
+def failures(outcome: Outcome) -> Iterator[str]:
+    """A line for each defect."""
+    if outcome.status not in (None, 0, 2):
+        yield f"exit status {outcome.status}: {outcome.line}"
+    if "Traceback" in outcome.line:
+        yield "a traceback"
+    if outcome.status is not None and outcome.left:
+        yield f"{', '.join(outcome.left)} stayed"
+    if outcome.next_status or not outcome.works:
+        yield f"the next run failed with status {outcome.next_status}"
+    if outcome.next_left:
+        yield f"{', '.join(outcome.next_left)} stayed after the next run"
+
+
+def on_a_disk(first: str, folder: Path, checkpoint: Path) -> Outcome:
+    """Converts on a small or read-only disk, which then becomes large and writable.
+
+    Args:
+        first: the options of the disk, as `mount` takes them.
+        folder: an empty one.
+    """
+    (folder / "cache").mkdir()
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = _command(checkpoint, folder / "cache")
+    script = ["bash", "-c", _SCRIPT, "bash", str(folder), first, "rw,size=64m", *command]
+    subprocess.run(["unshare", "--mount", *user, *script], cwd=ROOT, check=True, timeout=_LIMIT)
+    first_left, next_left = (
+        _partial((folder / f"{run}.left").read_text().split()) for run in ("first", "next")
+    )
+    return Outcome(
+        status=int((folder / "first.status").read_text()),
+        line=_line((folder / "first.log").read_text()),
+        left=first_left,
+        next_status=int((folder / "next.status").read_text()),
+        next_left=next_left,
+        works=_works(folder / "copy"),
+    )
+
+
+def killed(reached: Reached, folder: Path, checkpoint: Path) -> Outcome:
+    """Kills a conversion when it has come so far. What it started must end, too."""
+    cache, log = folder / "cache", folder / "first.log"
+    process = _started(checkpoint, cache, log)
+    children: list[int] = []
+    while process.poll() is None and not reached(cache, log.read_text()):
+        children = _children(process.pid) or children
+        time.sleep(_PERIOD)
+    process.kill()
+    process.wait(PATIENCE)
+    deadline = time.monotonic() + _ENDS
+    while any(map(_runs, children)) and time.monotonic() < deadline:
+        time.sleep(_PERIOD)
+    going_on = tuple(f"process {child}" for child in children if _runs(child))
+    status = None if process.returncode < 0 else process.returncode
+    return _next(status, log, folder, checkpoint, going_on)
+
+
+def two_at_once(folder: Path, checkpoint: Path) -> Outcome:
+    """Two processes convert the same model."""
+    log = folder / "first.log"
+    both = [_started(checkpoint, folder / "cache", log) for _ in range(2)]
+    status = max(abs(process.wait(_LIMIT)) for process in both)
+    return _next(status, log, folder, checkpoint)
+
+
+def _next(
+    status: int | None,
+    log: Path,
+    folder: Path,
+    checkpoint: Path,
+    going_on: tuple[str, ...] = (),
+) -> Outcome:
+    """The outcome, after another conversion in the same cache."""
+    cache = folder / "cache"
+    left = _partial(os.listdir(cache))
+    following = _started(checkpoint, cache, folder / "next.log").wait(_LIMIT)
+    after = going_on + _partial(os.listdir(cache))
+    return Outcome(status, _line(log.read_text()), left, following, after, _works(cache))
+
+
+def _command(checkpoint: Path, cache: Path) -> list[str]:
+    convert = [sys.executable, "-m", "pipeline.convert", str(checkpoint)]
+    return [*convert, "--cache-dir", str(cache)]
+
+
+def _started(checkpoint: Path, cache: Path, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("a") as errors:
+        return subprocess.Popen(
+            _command(checkpoint, cache), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors
+        )
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(child)
+        for thread in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in thread.read_text().split()
+    ]
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there and has not ended, as one has that nobody waits for."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.is_file() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def _partial(names: Sequence[str]) -> tuple[str, ...]:
+    """Of what is in a cache, the names of what is no complete model."""
+    return tuple(sorted(name for name in names if name.startswith(".") and name not in _KEPT))
+
+
+def _line(said: str) -> str:
+    """The last line; all of a traceback."""
+    return said if "Traceback" in said else (said.strip().splitlines() or [""])[-1]
+
+
+def _works(cache: Path) -> bool:
+    """Whether there is one model, which computes."""
+    models = [path.parent for path in cache.glob(f"[!.]*/{_XML}")]
+    if len(models) != 1:
+        return False
+    return OVModel(models[0]).sequence().forward([1, 2], logits_to_keep=1).logits.size > 0
+
+
+Case = Callable[[Path, Path], Outcome]  # given an empty folder, and the checkpoint
+CASES: Mapping[str, Case] = {
+    **{f"a disk of {size} KiB": partial(on_a_disk, f"size={size}k") for size in DISKS},
+    "a read-only cache": partial(on_a_disk, "ro"),
+    "two at once": two_at_once,
+    **{f"killed: {stage}": partial(killed, reached) for stage, reached in STAGES.items()},
+}
+
+
+def measure(work: Path, cases: Sequence[str] = tuple(CASES)) -> Finding:
+    """Converts a tiny checkpoint in all these ways.
+
+    Args:
+        work: an empty folder.
+        cases: those of `CASES`.
+    """
+    from tests.families import make_checkpoint  # loads PyTorch
+
+    checkpoint = work / "checkpoint"
+    make_checkpoint("gpt_neox", checkpoint)
+    outcomes = {}
+    for number, case in enumerate(cases):
+        folder = work / str(number)
+        folder.mkdir()
+        outcomes[case] = CASES[case](folder, checkpoint)
+    return Finding(
+        {"cases": {case: asdict(outcome) for case, outcome in outcomes.items()}},
+        tuple(f"{case}: {line}" for case, each in outcomes.items() for line in failures(each)),
+    )
