@@ -108,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Server("--threads", str(_REPLICAS), "--queue-size", str(len(requests))) as server:
         server.wait_until_ready(_STARTING)
         with _visitors(server, len(requests)) as visitors:
+            visitors[0].race(_SHORT).trace()  # measures what drafts cost, as replicas do on load
             note(_many(visitors, requests, texts, f"one process of {_REPLICAS} cores"))
     there, alone = texts
     differ = sum(one != other for one, other in zip(there, alone, strict=True))

@@ -37,7 +37,7 @@ def app():
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def visitors(app):
     with ExitStack() as stack:
         yield [stack.enter_context(closing(Visitor(app.url))) for _ in range(REPLICAS + QUEUE)]

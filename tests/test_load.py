@@ -164,13 +164,14 @@ def test_conversions_that_go_wrong_leave_nothing_and_the_next_works(tmp_path):
     assert killed["status"] is None
 
 
-GOOD = Outcome(2, "disk: full", (), 0, (), True)
+GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"status": 1}, "exit status 1: disk: full"),
+        ({"status": 1}, "exit status 1: disk: full — free space."),
+        ({"line": "some warning"}, "the last line does not say why: some warning"),
         ({"line": "Traceback (most recent call last)"}, "a traceback"),
         ({"left": (".half",)}, ".half stayed"),
         ({"next_status": 2}, "the next run failed with status 2"),
@@ -181,6 +182,12 @@ GOOD = Outcome(2, "disk: full", (), 0, (), True)
 def test_a_conversion_that_leaves_something_or_spoils_the_next_is_a_failure(change, line):
     assert list(conversions.failures(GOOD)) == []
     assert list(conversions.failures(replace(GOOD, **change))) == [line]
+
+
+def test_a_killed_conversion_may_leave_what_the_next_deletes():
+    killed = replace(GOOD, status=None, left=(".half",), line="Traceback (most recent call last)")
+    assert list(conversions.failures(killed)) == []
+    assert list(conversions.failures(replace(killed, next_left=(".half",)))) != []
 
 
 # --- the command ----------------------------------------------------------------------------------

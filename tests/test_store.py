@@ -347,6 +347,40 @@ def test_a_disk_without_room_is_one_line_before_anything_is_fetched(store, hub, 
     assert nothing_left(store)
 
 
+@pytest.mark.parametrize(("free", "says"), [(4096, UserError), (10**9, RuntimeError)])
+def test_a_disk_that_fills_while_a_model_is_written_is_named(
+    checkpoint, tmp_path, monkeypatch, free, says
+):
+    def failing(*_):
+        raise RuntimeError("basic_ios::clear: iostream error")  # as OpenVINO says it
+
+    monkeypatch.setattr("pipeline.models.export._export", failing)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, free))
+    with pytest.raises(says, match="No space left" if says is UserError else "iostream"):
+        export(checkpoint, tmp_path / "ir")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_at_the_moment_when_a_model_is_in_its_place_nothing_is_beside_it(
+    checkpoint, tmp_path, monkeypatch
+):
+    def written(source, out, *_):
+        out.mkdir()
+        (out / "openvino_model.xml").touch()
+
+    monkeypatch.setattr("pipeline.models.export._export", written)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it was killed then
+    out = tmp_path / "ir"
+    export(checkpoint, out)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_log_of_a_conversion_is_gone_before_its_model_is_there(store, checkpoint):
+    for step in store.obtain(Model(str(checkpoint))):
+        if step.stage == "exporting layers":
+            assert not list(store.root.glob(".*.log"))
+
+
 def test_unknown_weights_are_refused():
     with pytest.raises(UserError, match="int8"):
         Model("me/mine", "int3")

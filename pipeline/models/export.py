@@ -6,8 +6,9 @@ package does; PyTorch is imported when an export starts.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -31,6 +32,7 @@ _KEPT = (
     "generation_config.json",
     "target_ids.json",  # of a draft with a trimmed vocabulary
 )
+_FULL = 2**20  # bytes that are left on a disk when a write has failed for want of room
 _INT4_GROUP = 64  # weights that share a scale; the usual 128 does not divide every hidden size
 _PICKLED = (".bin", ".pt", ".pth")
 _CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none
@@ -105,17 +107,24 @@ def export(
     if out.exists() and not (out / _XML).is_file() and (out.is_file() or any(out.iterdir())):
         raise UserError("output", str(out), "is not a converted model; name a new folder")
     check_checkpoint(source, remote_code)
+    made, old = (out.with_name(f".{out.name}-{os.getpid()}{end}") for end in ("", "-old"))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-            made = Path(folder) / "new"
+        try:
             _export(source, made, weights, report, remote_code)
-            if out.exists():
-                out.rename(Path(folder) / "old")
-            made.rename(out)
+        except RuntimeError:  # OpenVINO's, which does not say why
+            if shutil.disk_usage(out.parent).free > _FULL:
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        if out.exists():
+            out.rename(old)
+        made.rename(out)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError("output", str(out), f"could not be written ({reason})") from None
+    finally:
+        for left in (made, old):
+            shutil.rmtree(left, ignore_errors=True)
     return out
 
 

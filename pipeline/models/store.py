@@ -29,6 +29,7 @@ _IR_FILES = (_XML, _BIN, "config.json", "generation_config.json", "tokenizer.jso
 _WEIGHTS = ".safetensors"
 _TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja", "target_ids.json")
 _PERIOD = 0.5  # seconds between two checks of the export process, or of another's lock
+_ENDS = 10.0  # seconds that the export process may take to end after it has failed
 _WAITING = Progress("waiting for another process")
 
 
@@ -207,28 +208,31 @@ def _exported(source: Path, out: Path, model: Model) -> Iterator[Progress]:
     """Exports in a separate process, which can be stopped and returns PyTorch's memory."""
     context = multiprocessing.get_context("spawn")
     reports: multiprocessing.Queue[Progress | UserError] = context.Queue()
-    log = out.with_name(f".{out.name}.log")
+    path = out.with_name(f".{out.name}.log")
     out.parent.mkdir(parents=True, exist_ok=True)
-    worker = context.Process(target=_export, args=(reports, log, source, out, model), daemon=True)
+    log = path.open("w+", errors="replace")
+    worker = context.Process(target=_export, args=(reports, path, source, out, model), daemon=True)
     worker.start()
     try:
-        while worker.is_alive() or not reports.empty():
-            try:
-                report = reports.get(timeout=_PERIOD)
-            except Empty:
-                continue
-            if isinstance(report, UserError):
-                raise report
-            yield report
-        worker.join()
-        if worker.exitcode:
-            lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-            why = lines[-1][:200] if lines else "out of memory, perhaps"
-            raise UserError("model", model.id, f"could not be converted ({why})")
+        with log:
+            while worker.is_alive() or not reports.empty():
+                try:
+                    report = reports.get(timeout=_PERIOD)
+                except Empty:
+                    continue
+                if isinstance(report, UserError):
+                    worker.join(_ENDS)  # a kill leaves semaphores, of which Python warns
+                    raise report
+                yield report
+            worker.join()
+            if worker.exitcode:
+                lines = log.read().strip().splitlines()
+                why = lines[-1][:200] if lines else "out of memory, perhaps"
+                raise UserError("model", model.id, f"could not be converted ({why})")
     finally:
         worker.kill()
         worker.join()
-        log.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         _delete_partial(out)
 
 
@@ -241,9 +245,11 @@ def _delete_partial(place: Path) -> None:
 def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> None:
     """Runs in the export process. The output of libraries goes to the log."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with log.open("wb") as file:
+    with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    with suppress(OSError):  # Windows keeps a file that is open
+        log.unlink()  # both processes still have it open, and a kill leaves nothing
     try:
         export(source, out, model.weights, reports.put, model.remote_code)
     except UserError as error:
