@@ -180,5 +180,5 @@ def test_no_visitor_reaches_a_process_before_its_models_are_loaded(tmp_path):
 
 
 def servers(url):
-    """The names of those that new visitors reach; None among them where the proxy itself answers."""
+    """The names of those that new visitors reach; None is the proxy itself, which has none."""
     return {httpx.get(f"{url}ready").cookies.get("process") for _ in range(4)}
