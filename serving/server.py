@@ -1,4 +1,4 @@
-"""`app.py` in a process of its own, as an operator starts it: for the trial and the tests."""
+"""`app.py` in a process of its own, as an operator starts it: for measurements and tests."""
 
 from __future__ import annotations
 
@@ -12,39 +12,50 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
-_ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 60.0  # seconds; others may use the cores
 _PERIOD = 0.05  # seconds between two looks
+_OFFLINE = {
+    "HF_ENDPOINT": "http://127.0.0.1:9",  # where nobody listens
+    "PYTHONUNBUFFERED": "",  # off, as in most terminals
+}
 
 
 class Server:
-    """The page on this machine.
+    """The page at a free port of this machine, without a network. On leaving, it is terminated.
 
     Args:
         flags: of `app.py`.
+        cores: the numbers of those it may use; none are all.
         temporary: a folder, of a short name; None takes the user's. Replicas of servers with
             different ones may have the same cores.
 
     Attributes:
         url: of the page.
+        pid: of the process.
     """
 
-    def __init__(self, *flags: str, temporary: Path | None = None) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    def __init__(
+        self, *flags: str, cores: Collection[int] = (), temporary: Path | None = None
+    ) -> None:
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}/"
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed on leaving
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed on leaving
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
         self._process = subprocess.Popen(
-            [sys.executable, "app.py", "--port", str(port), *flags],
-            cwd=_ROOT,
-            env=os.environ | ({"TMPDIR": str(temporary)} if temporary else {}),
-            stdout=self._log,
-            stderr=self._log,
+            [*pinned, sys.executable, "app.py", "--port", str(port), *flags],
+            cwd=ROOT,
+            env=os.environ | _OFFLINE | ({"TMPDIR": str(temporary)} if temporary else {}),
+            stdout=self._output,
+            stderr=self._errors,
         )
+        self.pid = self._process.pid  # also where it is pinned, since taskset becomes the program
 
     def __enter__(self) -> Server:
         return self
@@ -57,22 +68,31 @@ class Server:
     ) -> None:
         if self._process.poll() is None:
             self.terminate()
-        self._log.close()
+        self._output.close()
+        self._errors.close()
 
-    def wait_until_ready(self, timeout: float) -> None:
-        """Returns once the models are loaded.
+    def wait_until_open(self) -> None:
+        """Returns once the page is served; its models may still load.
 
         Raises:
             RuntimeError: the process ended, or the time is over.
         """
-        until = time.monotonic() + timeout
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > until:
-                self._log.seek(0)
-                raise RuntimeError(f"app.py is not ready: {self._log.read()}")
-            time.sleep(_PERIOD)
+        self._wait(lambda: self.url.rstrip("/") in _read(self._output), "open", PATIENCE)
 
-    def terminate(self, timeout: float = 60.0) -> int:
+    def wait_until_ready(self, timeout: float = PATIENCE) -> None:
+        """Returns once the models are loaded, too.
+
+        Raises:
+            RuntimeError: as `wait_until_open`.
+        """
+        self._wait(self._ready, "ready", timeout)
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to the terminal, beside its address."""
+        return _read(self._errors)
+
+    def terminate(self, timeout: float = PATIENCE) -> int:
         """Ends it as who hosts it does; returns its exit status.
 
         Raises:
@@ -82,8 +102,13 @@ class Server:
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             raise
+
+    def kill(self) -> None:
+        """Ends it as a machine without memory does."""
+        self._process.kill()
+        self._process.wait()
 
     @property
     def replicas(self) -> list[int]:
@@ -98,7 +123,7 @@ class Server:
         children: dict[int, list[int]] = {}
         for pid, parent in _parents():
             children.setdefault(parent, []).append(pid)
-        found = [self._process.pid]
+        found = [self.pid]
         for pid in found:
             found += children.get(pid, [])
         return found
@@ -106,13 +131,20 @@ class Server:
     @property
     def memory(self) -> dict[str, int]:
         """Resident bytes of the page, of all its replicas together, and of what else it started."""
-        page, replicas = self._process.pid, self.replicas
-        others = {*self.processes} - {page, *replicas}
+        replicas = self.replicas
+        others = {*self.processes} - {self.pid, *replicas}
         return {
-            "page": resident(page),
+            "page": resident(self.pid),
             "replicas": sum(map(resident, replicas)),
             "processes of Ray": sum(map(resident, others)),
         }
+
+    def _wait(self, condition: Callable[[], bool], state: str, timeout: float) -> None:
+        until = time.monotonic() + timeout
+        while not condition():
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"app.py is not {state}: {self.errors}")
+            time.sleep(_PERIOD)
 
     def _ready(self) -> bool:
         try:
@@ -120,6 +152,13 @@ class Server:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError):
             return False
+
+
+def free_port() -> int:
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def running(pid: int) -> bool:
@@ -139,6 +178,12 @@ def resident(pid: int) -> int:
 def kill(pid: int) -> None:
     """Ends a process as a machine without memory does."""
     os.kill(pid, signal.SIGKILL)
+
+
+def _read(file: IO[bytes]) -> str:
+    """All of it, while another process appends."""
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size, 0).decode(errors="replace")
 
 
 def _command(pid: int) -> str:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from benchmarks.loads.server import Server, free_port
+from serving.server import Server, free_port
 from tests.fake_dolly import FakeDolly
 from tests.served import (
     PLAIN,
@@ -76,8 +76,8 @@ def processes(tmp_path_factory):
         apps = {
             name: stack.enter_context(
                 Server(
-                    folder / f"cache-{name}",
-                    *("--pair", str(shutil.copytree(tiny_folder(), folder / name)), "--fixed-pair"),
+                    *("--cache-dir", str(folder / f"cache-{name}"), "--fixed-pair"),
+                    *("--pair", str(shutil.copytree(tiny_folder(), folder / name))),
                     cores=[core],
                 )
             )
@@ -155,7 +155,7 @@ def test_the_visitors_of_a_killed_process_reach_the_other_with_a_new_session(pro
         (left,) = {*NAMES} - {killed}
         visitor.cookies.set(cookie["name"], killed)
         assert process_of(visitor, url) == killed
-        apps[killed].close()
+        apps[killed].kill()
         wait_until(lambda: process_of(visitor, url) == left)
         page.goto(url + "?max_new_tokens=12")
         status_says(page, "Ready")

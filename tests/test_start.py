@@ -14,9 +14,9 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
-from benchmarks.loads.server import Server
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
+from serving.server import Server
 from tests.served import assert_shows, opened, run, status_says, to_the_end, wait_for_end
 from tests.tiny import tiny_folder
 from ui.run.recorded import recorded
@@ -42,7 +42,7 @@ def apps():
         pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
         flags = {"embedded": ()} | {name: ("--pair", str(pair)) for name, pair in pairs.items()}
         apps = {
-            name: stack.enter_context(Server(folder / f"cache-{name}", *more))
+            name: stack.enter_context(Server("--cache-dir", str(folder / f"cache-{name}"), *more))
             for name, more in flags.items()
         }
         for app in apps.values():

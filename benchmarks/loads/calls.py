@@ -16,8 +16,8 @@ import httpx
 
 from benchmarks.loads.finding import Finding
 from benchmarks.loads.mutants import STRANGE, at, mutated, mutated_text, paths
-from benchmarks.loads.server import Server
 from pipeline.request import Request
+from serving.server import Server
 
 LONGEST = 2.0  # seconds of a call
 _TIMEOUT = 10.0  # seconds after which a call is taken for one without an end
@@ -217,7 +217,7 @@ def measure(work: Path, pair: str, count: int) -> Finding:
     kinds: Counter[str] = Counter()
     statuses: Counter[int] = Counter()
     with (
-        Server(work / "cache", "--pair", pair, "--fixed-pair") as server,
+        Server("--pair", pair, "--fixed-pair", "--cache-dir", str(work / "cache")) as server,
         httpx.Client(base_url=server.url, timeout=_TIMEOUT) as client,
     ):
         server.wait_until_ready()

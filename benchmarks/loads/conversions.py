@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.loads.finding import Finding
-from benchmarks.loads.server import PATIENCE, ROOT
 from pipeline.runtime.model import OVModel
+from serving.server import PATIENCE, ROOT
 
 _REFUSED = 2  # the exit status with a line that says why
 _LIMIT = 300.0  # seconds of a conversion

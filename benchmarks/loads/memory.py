@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 
 from benchmarks.loads.finding import Finding
-from benchmarks.loads.server import PATIENCE, Server
 from benchmarks.loads.tab import Tab
+from serving.server import PATIENCE, Server
 
 LIMIT = 1.0  # MB per 100 races, between the last two counts
 _TOKENS = 8
@@ -27,7 +27,7 @@ def resident(server: Server, counts: Sequence[int]) -> dict[int, float]:
             assert last["msg"] == "process_completed"
             assert last["success"], last
             if number in counts:
-                found[number] = server.resident_bytes / _MB
+                found[number] = server.memory["page"] / _MB
     return found
 
 
@@ -52,7 +52,7 @@ def measure(work: Path, pair: str, counts: Sequence[int]) -> Finding:
         counts: of races after which the memory is read: two at least. The server keeps the last
             256 visitors, so that the last two should be more.
     """
-    with Server(work / "cache", "--pair", pair, "--fixed-pair") as server:
+    with Server("--pair", pair, "--fixed-pair", "--cache-dir", str(work / "cache")) as server:
         server.wait_until_ready()
         megabytes = resident(server, counts)
         logged = [f"the server's log: {line}" for line in server.errors.splitlines()]

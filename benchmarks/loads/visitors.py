@@ -23,11 +23,11 @@ from gradio_client import Client
 from gradio_client.client import Job
 
 from benchmarks.loads.finding import Finding
-from benchmarks.loads.server import PATIENCE, Server
 from experiments.prompts import KINDS
 from pipeline.dolly import Dolly
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
+from serving.server import PATIENCE, Server
 
 Outcome = Literal["answered", "left", "refused", "lost"]
 Leaving = Literal["racing", "waiting"]
@@ -240,7 +240,7 @@ def measure(work: Path, pair: str, count: int, places: int) -> Finding:
         pair: a name of the registry, or a folder.
     """
     flags = ("--pair", pair, "--fixed-pair", "--queue-size", str(places))
-    with Server(work / "cache", *flags) as server:
+    with Server(*flags, "--cache-dir", str(work / "cache")) as server:
         server.wait_until_ready()
         visits = come(server.url, count)
         found = [f"the server's log: {line}" for line in server.errors.splitlines()]
