@@ -143,7 +143,7 @@ def _first(visitor: Visitor) -> Findings:
         race = visitor.race(_SHORT)
         delays.append(race.wait_until_begun())
         race.trace()
-    yield Finding("from a visitor's call to the first update, median of 5", median(delays), "s")
+    yield Finding("from a visitor's call to the first token, median of 5", median(delays), "s")
 
 
 def _many(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Trace
+from serving.server import PATIENCE
 
 if TYPE_CHECKING:
     from gradio_client.client import Job
@@ -30,7 +31,8 @@ class Visitor:
     def __init__(self, url: str) -> None:
         from gradio_client import Client
 
-        self._client = Client(url, verbose=False, analytics_enabled=False)
+        patient = {"timeout": PATIENCE}
+        self._client = Client(url, verbose=False, analytics_enabled=False, httpx_kwargs=patient)
 
     def race(self, request: Request) -> Race:
         """Asks for a race; returns once it is in the queue or begins."""
@@ -52,13 +54,14 @@ class Race:
 
         self.asked = time.time()
         self._job = job
-        while job.status().code in (Status.STARTING, Status.JOINING_QUEUE, Status.SENDING_DATA):
+        asking = (Status.STARTING, Status.JOINING_QUEUE, Status.SENDING_DATA)
+        while not self.ended and job.status().code in asking:
             self._wait()
 
     @property
     def begun(self) -> bool:
-        """Whether an update has come."""
-        return bool(self._job.outputs())
+        """Whether a token has come."""
+        return any(map(_has_tokens, self._job.outputs()))
 
     @property
     def ended(self) -> bool:
@@ -66,10 +69,10 @@ class Race:
         return bool(self._job.done())
 
     def wait_until_begun(self) -> float:
-        """Returns the seconds until the first update.
+        """Returns the seconds until the first token, or until it ended without one.
 
         Raises:
-            TimeoutError: there is none.
+            TimeoutError: neither happens.
         """
         while not (self.begun or self.ended):
             self._wait()
@@ -102,6 +105,10 @@ class Race:
             raise error
         last: dict[str, Any] = json.loads(self._job.outputs()[-1])
         return parse_trace(json.dumps(last["trace"]))
+
+
+def _has_tokens(message: str) -> bool:
+    return any(update["tokens"] for update in json.loads(message).get("updates", ()))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def answered(place, instruction, first_token_s=0.5):
     request = Request(instruction)
     trace = ran(max_new_tokens=5)
     trace = replace(trace, request=trace.request | {"instruction": instruction})
-    visit = Visit(place, request, "answered", float(place), first_token_s, trace.to_dict())
+    visit = Visit(place, request, "answered", float(place), first_token_s, trace)
     return visit, {request: trace.autoregressive.text}
 
 

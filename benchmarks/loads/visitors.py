@@ -6,7 +6,6 @@ them leaves: some in their race, some from the queue, and some because their pro
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import random
 import time
@@ -14,20 +13,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
-
-from gradio_client import Client
-from gradio_client.client import Job
 
 from benchmarks.loads.finding import Finding
 from experiments.prompts import KINDS
 from pipeline.dolly import Dolly
 from pipeline.request import Request
-from pipeline.trace.reader import parse_trace
+from pipeline.trace.record import Trace
 from serving.server import PATIENCE, Server
+from serving.visitor import Race, Visitor
 
 Outcome = Literal["answered", "left", "refused", "lost"]
 Leaving = Literal["racing", "waiting"]
@@ -47,7 +44,7 @@ class Visit:
         place: in the order of arrival, from 0.
         arrived_s: when it came, in seconds of the run.
         first_token_s: seconds from its arrival; None if it saw none.
-        trace: as JSON values, of one who was answered.
+        trace: of one who was answered.
         line: the error, of one who was refused or lost.
     """
 
@@ -56,12 +53,12 @@ class Visit:
     outcome: Outcome
     arrived_s: float = 0.0
     first_token_s: float | None = None
-    trace: Mapping[str, Any] | None = None
+    trace: Trace | None = None
     line: str = ""
 
 
 class _Visitor:
-    """Asks by `gradio_client`.
+    """One that may leave.
 
     Args:
         url: of the server.
@@ -69,30 +66,29 @@ class _Visitor:
     """
 
     def __init__(self, url: str, request: Request, leaving: Leaving | None = None) -> None:
-        self._client = _connected(url)
+        self._visitor = Visitor(url)
         self.request, self.leaving = request, leaving
         self.visit = Visit(-1, request, "lost")
-        self._job: Job | None = None
+        self._race: Race | None = None
 
     def arrive(self, place: int) -> None:
         """Asks; returns once the server has queued or refused it."""
         self.visit.place, self.visit.arrived_s = place, time.perf_counter()
-        self._job = _asked(self._client, self.request)
-        _wait_until_queued(self._job)
+        self._race = self._visitor.race(self.request)
 
     def look(self) -> bool:
         """Notes what has come; returns whether that was all."""
-        assert self._job is not None
-        if self.visit.first_token_s is None and any(map(_has_tokens, self._job.outputs())):
+        assert self._race is not None
+        if self.visit.first_token_s is None and self._race.begun:
             self.visit.first_token_s = time.perf_counter() - self.visit.arrived_s
             if self.leaving == "racing":
                 self.leave()
         if self.visit.outcome == "left":
             return True
-        if not self._job.done():
+        if not self._race.ended:
             return False
         try:
-            self.visit.trace = json.loads(self._job.result())["trace"]
+            self.visit.trace = self._race.trace()
             self.visit.outcome = "answered"
         except Exception as error:
             self.visit.line = str(error)
@@ -101,42 +97,23 @@ class _Visitor:
 
     def leave(self) -> None:
         """Presses Stop, unless it has its answer."""
-        assert self._job is not None
-        if not self._job.done():
-            self._job.cancel()
+        assert self._race is not None
+        if not self._race.ended:
+            self._race.stop()
             self.visit.outcome = "left"
 
     def close(self) -> None:
-        self._client.close()
-
-
-def _connected(url: str) -> Client:
-    settings = {"timeout": PATIENCE}
-    return Client(url, verbose=False, download_files=False, httpx_kwargs=settings)
-
-
-def _asked(client: Client, request: Request) -> Job:
-    return client.submit(**asdict(request), api_name="/race")
-
-
-def _wait_until_queued(job: Job) -> None:
-    while not job.done() and job.status().code.name in ("STARTING", "JOINING_QUEUE"):
-        time.sleep(_PERIOD)
-
-
-def _has_tokens(message: str) -> bool:
-    return any(update["tokens"] for update in json.loads(message).get("updates", ()))
+        self._visitor.close()
 
 
 def _ask_and_wait(url: str, requests: Sequence[Request], connected: Any, queued: Any) -> None:
     """Runs in a process that is killed. Passes the first barrier when it could ask, and the second
     when it has.
     """
-    clients = [_connected(url) for _ in requests]
+    visitors = [Visitor(url) for _ in requests]
     connected.wait()
-    jobs = [_asked(client, request) for client, request in zip(clients, requests, strict=True)]
-    for job in jobs:
-        _wait_until_queued(job)
+    for visitor, request in zip(visitors, requests, strict=True):
+        visitor.race(request)
     queued.wait()
     time.sleep(_LATEST)
 
@@ -214,11 +191,11 @@ def failures(visits: Sequence[Visit], texts: Mapping[Request, str], places: int)
         if visit.outcome == "refused" and (not visit.line or "\n" in visit.line):
             yield f"{about} was not refused in one line: {visit.line!r}"
         if visit.trace:
-            trace = parse_trace(json.dumps(visit.trace))
-            if trace.request["instruction"] != visit.request.instruction or any(
-                lane.text != texts[visit.request] for lane in trace.lanes.values()
+            asked = visit.trace.request["instruction"]
+            if asked != visit.request.instruction or any(
+                lane.text != texts[visit.request] for lane in visit.trace.lanes.values()
             ):
-                yield f"{about} got another answer: {trace.request['instruction']}"
+                yield f"{about} got another answer: {asked}"
     admitted = [visit for visit in visits if visit.outcome != "refused"]
     if len(admitted) < min(len(visits), 1 + places):
         yield f"only {len(admitted)} were admitted, with {places} places in the queue"
