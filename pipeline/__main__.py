@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from pipeline.convert import show
-from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
+from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.decoding.race import Mode
 from pipeline.decoding.verification import DEFAULT_VERIFIER, VERIFIERS
@@ -17,6 +17,7 @@ from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.models.choice import add_arguments, chosen, listing
+from pipeline.models.pairs import Pair
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import Request
@@ -58,21 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.json and not Path(options.json).parent.is_dir():
             raise UserError("json", options.json, "choose a file in a folder that exists")
-        request = Request(
-            options.instruction,
-            options.context,
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            seed=options.seed,
-            draft_length=options.draft_length,
-            kv_cache=options.kv_cache,
-            drafter=options.drafter,
-            kv_precision=options.kv_precision,
-            verification=options.verification,
-        )
         choice = chosen(options)
+        request = _request(options, choice.pair)
         show(choice.obtain())
         if sys.stderr.isatty():  # progress, which a log does not need
             show([Progress("compiling")])
@@ -108,15 +96,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--draft-length",
         type=_number_or_word,
-        default=4,
         metavar="K",
-        help="1 to 8, or auto",
+        help="1 to 8, or auto (default: as the page begins with the pair)",
     )
     parser.add_argument(
         "--drafter",
         choices=DRAFTERS,
-        default=DEFAULT_DRAFTER,
-        help="; ".join(spec.title for spec in DRAFTERS.values()),
+        help=f"{'; '.join(spec.title for spec in DRAFTERS.values())} (default: as the page)",
     )
     parser.add_argument(
         "--verification",
@@ -135,6 +121,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", help="write the trace to FILE")
     return parser
+
+
+def _request(options: argparse.Namespace, pair: Pair) -> Request:
+    """What the flags ask for; of those of drafting that are left out, what the pair begins with."""
+    drafting = {"drafter": options.drafter, "draft_length": options.draft_length}
+    named = {name: value for name, value in drafting.items() if value is not None}
+    return Request(
+        options.instruction,
+        options.context,
+        max_new_tokens=options.max_new_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        kv_cache=options.kv_cache,
+        kv_precision=options.kv_precision,
+        verification=options.verification,
+        **{**pair.settings, **named},
+    )
 
 
 def _list_pairs(store: Store) -> None:

@@ -33,6 +33,16 @@ def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("flags", "length"), [((), "auto"), (("--draft-length", "3"), 3)])
+def test_what_is_left_out_of_drafting_is_what_the_page_begins_with(flags, length, tmp_path):
+    file = tmp_path / "trace.json"
+    assert main(["Why?", *flags, "--max-new-tokens", "5", "--json", str(file)]) == 0
+    request = parse_trace(file.read_text()).request
+    assert request["drafter"] == PAIRS[DEFAULT_PAIR].settings["drafter"]
+    assert request["draft_length"] == length
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("mode", ["autoregressive", "speculative"])
 def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     file = tmp_path / "trace.json"

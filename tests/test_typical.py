@@ -21,7 +21,7 @@ from pipeline.decoding.verification.typical import DELTA, EPSILON, threshold, ve
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.chi_square import assert_follows
-from tests.fake_dolly import FakeDolly
+from tests.fake_dolly import PAIR, FakeDolly
 from tests.served import opened, run, wait_for_end
 from tests.traces import WORDS, ran
 from ui.link import read
@@ -185,7 +185,7 @@ class Quiet(FakeDolly):
 class Chosen:
     """A choice of models that are there."""
 
-    pair = store = device = kv_memory = None
+    pair = PAIR
 
     def obtain(self):
         return iter(())
