@@ -1,6 +1,6 @@
 """How long a race holds a replica, and the memory of one: from the committed measurements.
 
-- `dolly-smol`, two cores, *measured*: milliseconds per token of both lanes
+- `dolly-smol`, two cores, *derived*: milliseconds per token of both lanes
   (`benchmarks/results/cost.json`); seconds of the prompt, which are the rest of whole answers
   (`benchmarks/results/paper.json`, held-out records), by its length; peak memory
   (`benchmarks/results/peers.json`).
@@ -44,7 +44,7 @@ class Service:
     Attributes:
         pair: its name.
         cores: of a replica.
-        basis: "measured", "predicted" or "projected".
+        basis: "derived", "predicted" or "projected".
         seconds: of races, equally likely; both lanes, prompts included.
         memory_bytes: of a replica.
     """
@@ -110,7 +110,7 @@ def _embedded(lengths: list[Length]) -> tuple[Service, Service]:
     (peak,) = (row["peak_mb"] * 2**20 for row in engines if row["engine"] == _HYBRID)
     slower = (each * one_core for each in seconds)
     return (
-        Service(DEFAULT_PAIR, 2, "measured", tuple(seconds), int(peak)),
+        Service(DEFAULT_PAIR, 2, "derived", tuple(seconds), int(peak)),
         Service(DEFAULT_PAIR, 1, "predicted", tuple(slower), int(peak)),
     )
 

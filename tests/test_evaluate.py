@@ -325,7 +325,7 @@ def test_the_card_shows_every_figure_beside_its_bar(measured: Command) -> None:
     bpb = figures["language"]["bits_per_byte"]["shipped"]
     assert f"| {bpb:.3f} | ≤ 0.800 | **no, by {bpb - 0.8:.3f}** |" in text
     assert "| greedy texts identical | 100.0% | ≥ 100.0% | yes | 3 of 3 |" in text
-    assert "| answers read: to the point, good English | 100% | ≥ 80% | yes |" in text
+    assert "| answers read: to the point, right or wrong in a fact | 100% | ≥ 80% | yes |" in text
     assert "| export | 2 min |" in text
     assert "| target | 4 min |" in text
     assert "It is tiny." in text

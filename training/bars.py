@@ -64,7 +64,13 @@ def bars(figures: Mapping[str, Any], shares: Mapping[str, float] | None = None) 
     if shares is not None:
         to_the_point = shares["right"] + shares["fact"]
         found += [
-            Bar("answers read: to the point, good English", to_the_point, 0.8, True, "{:.0%}"),
+            Bar(
+                "answers read: to the point, right or wrong in a fact",
+                to_the_point,
+                0.8,
+                True,
+                "{:.0%}",
+            ),
             Bar("answers read: garbled", shares["garbled"], 0.0, False, "{:.0%}"),
         ]
     largest = max(figures["bytes"].values()) / 1e6
@@ -112,7 +118,7 @@ def _races(name: str, setting: str, figures: Mapping[str, Any]) -> list[Bar]:
         found.append(Bar(f"median speedup, {name}", median, bar, True, "{:.2f}", detail))
     if setting == "greedy, K = 4":
         runs = figures["tokens_per_run"]
-        found.append(Bar(f"tokens a target run, {name}", runs, _TOKENS_PER_RUN, True, "{:.2f}"))
+        found.append(Bar(f"tokens a target pass, {name}", runs, _TOKENS_PER_RUN, True, "{:.2f}"))
     return found
 
 

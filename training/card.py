@@ -208,10 +208,13 @@ def _stages(work: Path) -> str:
             first, last = rows[0], rows[-1]
             took = float(last["seconds"])  # without the time in which it was suspended
             what += (
-                f"; {int(last['step']):,} steps, {int(last['tokens']):,} tokens, loss "
+                f"; {int(last['step']):,} steps, {int(last['tokens']):,} positions, loss "
                 f"{float(first['loss']):.2f} → {float(last['loss']):.2f}"
             )
         lines.append(f"| {stage} | {_duration(took)} | {what} |")
+    note = "Of a stage that trains: as last logged. Positions are all that its forward passes compute, "
+    note += "with prompts and the places in which the block draft predicts."
+    lines += ["", *textwrap.wrap(note, 100)]
     return "\n".join(lines)
 
 
@@ -235,7 +238,7 @@ def _measured(figures: Mapping[str, Any], found: Sequence[bars.Bar]) -> str:
     raced |= {f"without a context, {name}": races for name, races in figures["open"].items()}
     raced |= {f"with a context, {name}": races for name, races in figures["context"].items()}
     lines = [
-        "| races | | identical texts | drafts accepted | tokens a target run | median speedup | "
+        "| races | | identical texts | drafts accepted | tokens a target pass | median speedup | "
         "slower |",
         "|---|---|---|---|---|---|---|",
     ]
