@@ -212,7 +212,7 @@ def _stages(work: Path) -> str:
                 f"{float(first['loss']):.2f} → {float(last['loss']):.2f}"
             )
         lines.append(f"| {stage} | {_duration(took)} | {what} |")
-    note = "Of a stage that trains: as last logged. Positions are all that its forward passes compute, "
+    note = "Of a stage that trains: as last logged. Positions are all that its passes compute, "
     note += "with prompts and the places in which the block draft predicts."
     lines += ["", *textwrap.wrap(note, 100)]
     return "\n".join(lines)
