@@ -47,11 +47,11 @@ class Report:
 
 
 class Replica:
-    """It is made once its pair is loaded and warm.
+    """A loaded, warm pair on cores of its own.
 
     Args:
         choice: of the pair, whose models are in the store of this machine.
-        cores: how many it takes.
+        cores: number of cores.
         load: compiles the pair.
     """
 

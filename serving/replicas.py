@@ -1,4 +1,4 @@
-"""The engine whose models are in replicas: what the page knows of them. It knows nothing of Ray."""
+"""An engine whose models run in replicas; imports no Ray."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ReplicaRun:
         lanes: their names.
         about: the fields of the trace that no lane changes, until the replica sends its own.
         call: has it answered.
-        remember: is told the memory in use, by replica.
+        remember: receives the memory in use, by replica.
     """
 
     def __init__(
