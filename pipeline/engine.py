@@ -1,4 +1,4 @@
-"""What answers requests: the page, the APIs and the experiments know it by these Protocols.
+"""Protocols of an engine, as the page, the APIs and the experiments use it.
 
 `pipeline.dolly` runs the models in this process. An engine elsewhere is a package of its own.
 """

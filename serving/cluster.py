@@ -6,9 +6,11 @@ import logging
 import os
 import secrets
 import signal
+import time
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
@@ -19,7 +21,7 @@ from pipeline.progress import in_bytes
 from pipeline.request import Request
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
-from serving.replica import Replica, Report
+from serving.replica import Description, Replica, Report
 from serving.replicas import Replicas, Response
 
 if TYPE_CHECKING:  # importing it loads Ray
@@ -38,6 +40,7 @@ _LOCAL = {  # of Ray on this machine, whose ports let whoever has the token run 
 }
 _OBJECTS = 80 * 2**20  # bytes of Ray's store of objects, about its least; updates are small
 _DRAINING = 2.0  # seconds that a replica has to end its run when it is stopped
+_PERIOD = 0.1  # seconds between two looks at which replicas answer
 _HEALTH = 2.0  # seconds between two looks at whether a replica's process is there
 
 
@@ -65,14 +68,15 @@ class Cluster:
         Raises:
             UserError: the cores or the memory do not suffice, or the pair cannot be loaded.
         """
-        cores = choice.threads or max(1, len(os.sched_getaffinity(0)) // self._replicas)
+        import ray
+
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        cores = choice.threads or max(1, cpus // self._replicas)
         if self._address is None:
             self._check_memory(choice)
-        self._check_cores(cores)
+        self._check_cores(cores, cpus)
         handle = self._deploy(choice, cores).options(stream=True)
-        (description,) = handle.describe.remote()
-        if isinstance(description, UserError):
-            raise description
+        description = _description(handle, self._replicas)
         tokenizer = Tokenizer(choice.store.folder(choice.pair.target))
 
         def call(request: Request, mode: Mode, memory: Memory | None) -> Response:
@@ -100,19 +104,22 @@ class Cluster:
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         logging.getLogger("ray").setLevel(logging.ERROR)
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
-        try:
-            if self._address is None:
-                ray.init(
-                    num_cpus=len(os.sched_getaffinity(0)),
-                    num_gpus=0,
-                    include_dashboard=False,
-                    object_store_memory=_OBJECTS,
-                    **options,
-                )
-            else:
+        if self._address is None:
+            ray.init(
+                "local",  # and no cluster that the environment names, or that runs here already
+                num_cpus=len(os.sched_getaffinity(0)),
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=_OBJECTS,
+                **options,
+            )
+        else:
+            try:
                 ray.init(self._address, **options)
-        except ConnectionError as error:
-            raise UserError("ray address", self._address, f"no cluster there ({error})") from None
+            except (ConnectionError, ValueError) as error:  # the latter of what is no address
+                reason = " ".join(str(error).split())
+                remedy = f"no cluster there ({reason})"
+                raise UserError("ray address", self._address, remedy) from None
         serve.start(proxy_location="Disabled", logging_config=_QUIET)
 
     def _check_memory(self, choice: Choice) -> None:
@@ -122,12 +129,9 @@ class Cluster:
             remedy += f"{in_bytes(memory_bytes())}; choose fewer, or --weights int4"
             raise UserError("replicas", self._replicas, remedy)
 
-    def _check_cores(self, cores: int) -> None:
-        import ray
-
-        there = int(ray.cluster_resources().get("CPU", 0))
-        if self._replicas * cores > there:
-            remedy = f"of {cores} cores each are more than the {there} there are; choose fewer"
+    def _check_cores(self, cores: int, cpus: int) -> None:
+        if self._replicas * cores > cpus:
+            remedy = f"of {cores} cores each are more than the {cpus} there are; choose fewer"
             raise UserError("replicas", self._replicas, f"{remedy}, or fewer --threads")
 
     def _deploy(self, choice: Choice, cores: int) -> DeploymentHandle:
@@ -152,6 +156,22 @@ class Cluster:
         )
 
 
+def _description(handle: DeploymentHandle, replicas: int) -> Description:
+    """That of any replica, once all of them have answered.
+
+    Raises:
+        UserError: one of them could not load the pair.
+    """
+    while True:
+        answers: list[Description | UserError] = handle.broadcast("describe").results()
+        for answer in answers:
+            if isinstance(answer, UserError):
+                raise answer
+        if len(answers) >= replicas:
+            return cast(Description, answers[0])
+        time.sleep(_PERIOD)  # the handle does not know all of them yet
+
+
 class _Stream:
     """What a replica streams; its errors in the page's words."""
 
@@ -173,4 +193,5 @@ class _Stream:
             raise error.cause from None
 
     def cancel(self) -> None:
-        self._response.cancel()
+        with suppress(Exception):  # what the response has raised, Ray raises again
+            self._response.cancel()

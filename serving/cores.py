@@ -35,9 +35,6 @@ class Cores:
         for thread in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(thread), self.ids)
 
-    def release(self) -> None:
-        self._locks.close()
-
 
 def shares(size: int) -> list[tuple[int, ...]]:
     """The cores that this process may use, in shares of `size`; the threads of a core are side by

@@ -47,11 +47,11 @@ class Report:
 
 
 class Replica:
-    """It is made once its pair is loaded and warm.
+    """A loaded, warm pair on cores of its own.
 
     Args:
         choice: of the pair, whose models are in the store of this machine.
-        cores: how many it takes.
+        cores: number of cores.
         load: compiles the pair.
     """
 
@@ -69,9 +69,9 @@ class Replica:
         except UserError as error:  # Ray Serve would try again, and hide it in its log
             self._failure = error
 
-    async def describe(self) -> AsyncGenerator[Description | UserError, None]:
-        """Yields its models, or why it has none; as a stream, whose way is then known."""
-        yield self._failure or Description(self._dolly.about, self._dolly.context_length)
+    async def describe(self) -> Description | UserError:
+        """Its models, or why it has none."""
+        return self._failure or Description(self._dolly.about, self._dolly.context_length)
 
     async def run(
         self, request: Request, mode: Mode, memory: Memory | None
@@ -79,8 +79,10 @@ class Replica:
         """Answers a request: first the trace as it begins, then reports. Closing it ends the run.
 
         Raises:
-            UserError: as `Dolly.start`.
+            UserError: as `Dolly.start`, or the pair could not be loaded.
         """
+        if self._failure:
+            raise self._failure
         loop = asyncio.get_running_loop()
         run = await loop.run_in_executor(self._models, self._dolly.start, request, mode, memory)
         updates = iter(run)

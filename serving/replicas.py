@@ -1,4 +1,4 @@
-"""The engine whose models are in replicas: what the page knows of them. It knows nothing of Ray."""
+"""An engine whose models run in replicas; imports no Ray."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PERIOD = 0.1  # seconds between two signs of a run that waits for its replica
 
 class Response(Protocol):
     """What a replica streams, which may raise what went wrong there. Cancelling ends it, from any
-    thread.
+    thread, and never raises.
     """
 
     def __iter__(self) -> Iterator[Trace | Report]: ...
@@ -86,7 +86,7 @@ class Replicas:
             lanes_of(mode),
             about,
             lambda: self._call(request, mode, copied),
-            self._memory.update,
+            self._memory,
         )
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
@@ -102,7 +102,7 @@ class ReplicaRun:
         lanes: their names.
         about: the fields of the trace that no lane changes, until the replica sends its own.
         call: has it answered.
-        remember: is told the memory in use, by replica.
+        memory: receives what each replica uses; without it once a run there has failed.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class ReplicaRun:
         lanes: tuple[str, ...],
         about: dict[str, Any],
         call: Callable[[], Response],
-        remember: Callable[[Mapping[str, tuple[MemoryUse, ...]]], None],
+        memory: dict[str, tuple[MemoryUse, ...]],
     ) -> None:
-        self._call, self._remember = call, remember
+        self._call, self._memory = call, memory
         self._pools: Mapping[str, PoolUse | None] = {}
         recorders = {
             name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, lambda: self._pools)
@@ -127,8 +127,9 @@ class ReplicaRun:
         Raises:
             UserError: no replica is free, or the one at work was lost; or as in the replica.
         """
-        reason, response = FinishReason.CANCELLED, self._call()
+        reason, response = FinishReason.CANCELLED, None
         try:
+            response = self._call()
             for message in _polled(response):
                 match message:
                     case None:
@@ -136,16 +137,18 @@ class ReplicaRun:
                     case Trace():
                         self._begin(message)
                     case Report():
-                        self._remember({self._replica: message.memory})
+                        self._memory[self._replica] = message.memory
                         for update in message.updates:
                             self._pools = update.pools
                             yield self._recording.record(update.lane, update.event)
         except Exception:
             reason = FinishReason.ERROR
+            self._memory.pop(self._replica, None)  # it may be gone, and its memory with it
             raise
         finally:
-            response.cancel()
             self._recording.end(reason)
+            if response is not None:
+                response.cancel()
 
     def close(self) -> None:
         """Marks a run that was never iterated as cancelled; one that has ended stays as it is."""
@@ -162,7 +165,8 @@ class ReplicaRun:
 
     @property
     def _replica(self) -> str:
-        return str(self._recording.about["environment"]["replica"])
+        """Where it runs; empty until it begins there."""
+        return str(self._recording.about["environment"].get("replica", ""))
 
 
 def _polled(response: Response) -> Iterator[Trace | Report | None]:

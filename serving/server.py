@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import IO
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0  # seconds; others may use the cores
 _PERIOD = 0.05  # seconds between two looks
+_ANSWER = 5.0  # seconds in which a server that is ready answers
 _OFFLINE = {
     "HF_ENDPOINT": "http://127.0.0.1:9",  # where nobody listens
     "PYTHONUNBUFFERED": "",  # off, as in most terminals
@@ -66,10 +66,12 @@ class Server:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._process.poll() is None:
-            self.terminate()
-        self._output.close()
-        self._errors.close()
+        try:
+            if self._process.poll() is None:
+                self.terminate()
+        finally:
+            self._output.close()
+            self._errors.close()
 
     def wait_until_open(self) -> None:
         """Returns once the page is served; its models may still load.
@@ -148,9 +150,9 @@ class Server:
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}ready") as answer:
+            with urllib.request.urlopen(f"{self.url}ready", timeout=_ANSWER) as answer:
                 return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # it refuses, does not listen yet, or does not answer
             return False
 
 

@@ -2,7 +2,7 @@
 
 Two replicas of one core each behind the page, and visitors through its API; then one process with
 two cores, and the same visitors. It takes the machine for itself for some minutes. It writes
-`results/trial.json`, and ends with status 1 if a claim does not hold.
+`results/trial.json`, and ends with status 1 if a claim does not hold or a step fails.
 """
 
 from __future__ import annotations
@@ -80,53 +80,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--races", type=int, default=300, help="of the memory")
     parser.add_argument("--output", type=Path, default=_RESULT)
     options = parser.parse_args(arguments)
-    requests = [
-        Request(asked, max_new_tokens=options.tokens, **_SETTINGS)
-        for asked in islice(cycle(_ASKED), options.visitors)
-    ]
-    started, findings = time.monotonic(), list[Finding]()
-
-    def note(found: Findings) -> None:
-        for each in found:
-            findings.append(each)
-            print(_line(each), flush=True)
-
-    texts: list[list[str]] = []
-    flags = ("--replicas", str(_REPLICAS), "--threads", "1", "--queue-size", str(len(requests)))
-    with Server(*flags) as server:
-        note(_starting(server))
-        with _visitors(server, len(requests) + _REPLICAS + 1) as visitors:
-            late, first, queue = visitors[0], visitors[1 : _REPLICAS + 1], visitors[_REPLICAS + 1 :]
-            note(_first(late))
-            note(_many(queue, requests, texts, f"{_REPLICAS} replicas of one core"))
-            note(_together(first, requests[0], options.rounds))
-            note(_leaving(server, queue))
-            note(_refusing(late, first, queue))
-            note(_losing(server, first))
-            note(_memory(server, first, options.races))
-            note(_draining(server, first))
-    with Server("--threads", str(_REPLICAS), "--queue-size", str(len(requests))) as server:
-        server.wait_until_ready(_STARTING)
-        with _visitors(server, len(requests)) as visitors:
-            visitors[0].race(_SHORT).trace()  # measures what drafts cost, as replicas do on load
-            note(_many(visitors, requests, texts, f"one process of {_REPLICAS} cores"))
-    there, alone = texts
-    differ = sum(one != other for one, other in zip(there, alone, strict=True))
-    claim = "greedy texts that differ from the single process's"
-    note(iter([Finding(claim, differ, "", not differ, f"{len(alone)} texts")]))
+    started, findings, failure = time.monotonic(), list[Finding](), ""
+    try:
+        for finding in _findings(options):
+            findings.append(finding)
+            print(_line(finding), flush=True)
+    except Exception as error:  # what was found before is kept
+        failure = f"{type(error).__name__}: {error}"
+        print(failure, file=sys.stderr)
     result = {
         "command": "python -m serving.trial",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment() | {"ray": version("ray")},
         "settings": {name: value for name, value in vars(options).items() if name != "output"},
         "seconds": time.monotonic() - started,
+        "failure": failure,
         "findings": [asdict(each) for each in findings],
     }
     options.output.write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if any(each.holds is False for each in findings) else 0
+    return 1 if failure or any(each.holds is False for each in findings) else 0
 
 
 # --- what is tried --------------------------------------------------------------------------------
+
+
+def _findings(options: argparse.Namespace) -> Findings:
+    """All steps, one after the other."""
+    requests = [
+        Request(asked, max_new_tokens=options.tokens, **_SETTINGS)
+        for asked in islice(cycle(_ASKED), options.visitors)
+    ]
+    texts: list[list[str]] = []
+    flags = ("--replicas", str(_REPLICAS), "--threads", "1", "--queue-size", str(len(requests)))
+    with Server(*flags) as server:
+        yield from _starting(server)
+        with _visitors(server, len(requests) + _REPLICAS + 1) as visitors:
+            late, first, queue = visitors[0], visitors[1 : _REPLICAS + 1], visitors[_REPLICAS + 1 :]
+            yield from _first(late)
+            yield from _many(queue, requests, texts, f"{_REPLICAS} replicas of one core")
+            yield from _together(first, requests[0], options.rounds)
+            yield from _leaving(server, queue)
+            yield from _refusing(late, first, queue)
+            yield from _losing(server, first)
+            yield from _memory(server, first, options.races)
+            yield from _draining(server, first)
+    with Server("--threads", str(_REPLICAS), "--queue-size", str(len(requests))) as server:
+        server.wait_until_ready(_STARTING)
+        with _visitors(server, len(requests)) as visitors:
+            visitors[0].race(_SHORT).trace()  # measures what drafts cost, as replicas do on load
+            yield from _many(visitors, requests, texts, f"one process of {_REPLICAS} cores")
+    there, alone = texts
+    differ = sum(one != other for one, other in zip(there, alone, strict=True))
+    claim = "greedy texts that differ from the single process's"
+    yield Finding(claim, differ, "", not differ, f"{len(alone)} texts")
 
 
 def _starting(server: Server) -> Findings:
@@ -199,6 +205,7 @@ def _leaving(server: Server, visitors: Sequence[Visitor]) -> Findings:
                 command = [sys.executable, "-m", "serving.visitor", server.url]
                 tab = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
                 stack.enter_context(tab)
+                stack.callback(tab.kill)  # else the context would wait for its race
                 assert tab.stdout
                 tab.stdout.readline()
                 leave = tab.kill

@@ -5,8 +5,9 @@ tests are skipped.
 """
 
 import os
-import time
-from contextlib import ExitStack, closing
+import subprocess
+import sys
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 ASKED = ("Why is the sky blue?", "How many planets are there?", "Name a colour.")
 SHORT = Request("Why?", max_new_tokens=4)
 REPLICAS, QUEUE = 2, 4
-DEATH_SECONDS = 5.0  # in which a visitor is told that the replica was lost: a claim
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,23 @@ def test_two_race_at_once_on_cores_of_their_own_and_every_text_is_that_of_one_pr
     assert all(trace.environment["threads"] == 1 for trace in traces)
 
 
+def open_files(pid):
+    """What the process has open; it may end meanwhile."""
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                yield os.readlink(file)
+
+
+def test_a_process_that_has_ended_has_no_open_files():
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    assert not [*open_files(ended.pid)]
+
+
 def listening(processes):
     """Where they wait for connections: whether from this machine alone, and the port."""
-    theirs = {
-        os.readlink(file)
-        for pid in processes
-        for file in Path(f"/proc/{pid}/fd").iterdir()
-        if file.is_symlink()
-    }
+    theirs = {name for pid in processes for name in open_files(pid)}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *rest = line.split()
@@ -113,10 +122,8 @@ def test_a_replica_that_is_killed_is_told_to_its_visitor_and_comes_back(app, vis
     before = app.replicas
     assert len(before) == REPLICAS
     races = racing(visitors)
-    killed = time.monotonic()
     kill(before[0])
     wait_until(lambda: any(race.ended for race in races))
-    assert time.monotonic() - killed < DEATH_SECONDS
     lost, other = sorted(races, key=lambda race: not race.ended)
     assert lost.failure(PATIENCE) == "replica: “lost” — its process ended; run it again."
     assert not other.ended  # it goes on

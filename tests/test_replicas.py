@@ -1,14 +1,19 @@
 """The engine whose models are in replicas, here in threads of this process."""
 
 import asyncio
+import os
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
+import ray
+import ray.serve
+from ray.serve.exceptions import BackPressureError
 
 from pipeline.decoding.events import FinishReason
 from pipeline.decoding.memory import Memory
@@ -18,8 +23,9 @@ from pipeline.models.choice import Choice
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from serving import replica
+from serving.cluster import Cluster, _description, _Stream
 from serving.cores import Cores
-from serving.replica import Replica
+from serving.replica import Description, Replica
 from serving.replicas import Replicas
 from tests.fake_dolly import PAIR, Everything, FakeDolly
 from tests.served import PLAIN
@@ -32,6 +38,7 @@ REQUEST = Request("Say something", max_new_tokens=12)
 LONG = Request("Say something", max_new_tokens=2000)
 LOST = UserError("replica", "lost", "its process ended; run it again")
 FULL = UserError("queue", "full", "every replica is busy; try again later")
+ABOUT = Description({"name": "fake"}, context_length=100)
 
 
 class Streamed:
@@ -97,7 +104,41 @@ class Served:
 def described(server):
     """What a replica says of itself; in a thread, since a browser's loop runs in the tests' own."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, anext(server.describe())).result()
+        return thread.submit(asyncio.run, server.describe()).result()
+
+
+def unloaded(monkeypatch):
+    """A replica that could not load its pair."""
+
+    def load(choice):
+        raise UserError("model", "x", "choose another")
+
+    monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
+    return Replica(Choice(PAIR, Everything()), 1, load)
+
+
+class Handle:
+    """Ray's handle of replicas, which answer this to the broadcasts, one after the other."""
+
+    def __init__(self, *answers):
+        self.answers = [*answers]
+
+    def broadcast(self, method):
+        assert method == "describe"
+        return self
+
+    def results(self):
+        return self.answers.pop(0)
+
+
+class Refused:
+    """Ray's response where its own queue is full."""
+
+    def __iter__(self):
+        raise BackPressureError(num_queued_requests=1, max_queued_requests=1)
+
+    def cancel(self):
+        raise BackPressureError(num_queued_requests=1, max_queued_requests=1)
 
 
 class Pinned(Cores):
@@ -254,12 +295,7 @@ def test_the_memory_of_a_replica_is_seen_here(served):
 
 
 def test_a_replica_that_cannot_load_its_pair_says_why(monkeypatch):
-    def load(choice):
-        raise UserError("model", "x", "choose another")
-
-    monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
-    broken = Replica(Choice(PAIR, Everything()), 1, load)
-    assert str(described(broken)) == "model: “x” — choose another."
+    assert str(described(unloaded(monkeypatch))) == "model: “x” — choose another."
 
 
 def test_a_replica_has_as_many_threads_as_cores(monkeypatch):
@@ -278,3 +314,81 @@ def test_a_replica_has_raced_before_its_first_visitor_comes(served):
     (trace,) = served.warmed
     assert trace.finished
     assert {"autoregressive", "speculative"} == {*trace.lanes}
+
+
+def test_a_replica_that_cannot_load_its_pair_refuses_every_run(monkeypatch):
+    broken = unloaded(monkeypatch)
+    engine = Replicas(PAIR, Tokens(), ABOUT, partial(Streamed, broken))
+    with pytest.raises(UserError, match="model: “x” — choose another"):
+        list(engine.start(REQUEST))
+
+
+def test_every_replica_describes_itself_before_the_pair_counts_as_loaded():
+    with pytest.raises(UserError, match="choose another"):
+        _description(Handle([ABOUT, UserError("model", "x", "choose another")]), 2)
+    later = Handle([ABOUT], [ABOUT, ABOUT])  # a handle may know only one replica at first
+    assert _description(later, 2) == ABOUT
+    assert not later.answers
+
+
+def test_where_ray_refuses_a_run_the_line_survives_its_cancelling(served):
+    """Cancelling a Ray response that has failed raises the failure again."""
+    served.engine._call = lambda *asked: _Stream(Refused())
+    run = served.engine.start(REQUEST)
+    with pytest.raises(UserError, match="every replica is busy"):
+        list(run)
+    assert run.trace().speculative.finish is FinishReason.ERROR
+
+
+def test_a_run_that_no_replica_could_be_asked_for_ends_in_its_trace(served):
+    served.failure = FULL
+    run = served.engine.start(REQUEST)
+    with pytest.raises(UserError, match="every replica is busy"):
+        list(run)
+    assert run.trace().speculative.finish is FinishReason.ERROR
+
+
+def test_a_lost_replica_no_longer_uses_memory(served):
+    served.dolly.memory = (MemoryUse("the process", 9, 10, "Choose a smaller pair"),)
+    served.dolly.pause = 0.01
+    updates = iter(served.engine.start(LONG))
+    assert any(updates)
+    assert served.engine.memory_uses() == served.dolly.memory
+    served.streams[0].break_off()
+    with pytest.raises(UserError, match="its process ended"):
+        list(updates)
+    assert served.engine.memory_uses() == ()
+
+
+@pytest.fixture
+def fake_ray(monkeypatch):
+    """Ray without processes: what was asked of `init`, and a cluster of 64 CPUs."""
+    asked = []
+    monkeypatch.setattr(os, "environ", {**os.environ, "RAY_ADDRESS": "elsewhere:6379"})
+    monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 64.0})
+    monkeypatch.setattr(ray.serve, "start", lambda **_: None)
+    return asked
+
+
+def test_without_an_address_ray_starts_here_whatever_the_environment_says(fake_ray):
+    Cluster(2)
+    assert fake_ray == ["local"]
+
+
+def test_an_address_that_ray_cannot_read_is_one_line(fake_ray, monkeypatch):
+    def init(address, **_):
+        raise ValueError(f"Did not find\n{address}")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(UserError, match=r"^ray address: “no:such:one” — .*Did not find no:such"):
+        Cluster(2, "no:such:one")
+
+
+def test_the_cores_of_a_replica_are_a_share_of_the_clusters(fake_ray, monkeypatch):
+    def deploy(self, choice, cores):
+        raise UserError("cores", cores, "enough")
+
+    monkeypatch.setattr(Cluster, "_deploy", deploy)
+    with pytest.raises(UserError, match="cores: 8 —"):
+        Cluster(8, "head:6379").load(Choice(PAIR, Everything()))

@@ -1,10 +1,16 @@
-"""The figures of the trial, on traces whose times are given."""
+"""The figures of the trial, on traces whose times are given, and what becomes of its findings."""
 
+import json
+import subprocess
+from contextlib import contextmanager
 from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 
-from serving.trial import growth, overlapping, overtaken, slowdown
+from serving import trial
+from serving.trial import Finding, growth, overlapping, overtaken, slowdown
 from tests.traces import timed
 
 STEP = 0.1  # seconds
@@ -48,3 +54,61 @@ def test_a_replica_is_compared_with_itself_alone():
 )
 def test_memory_grows_from_the_second_third_to_the_last(sizes, more):
     assert growth(sizes) == pytest.approx(more)
+
+
+def test_what_was_found_before_a_step_failed_is_written(monkeypatch, tmp_path):
+    @contextmanager
+    def server(*flags):
+        yield SimpleNamespace(url="")
+
+    def starting(server):
+        yield Finding("a claim", 1.0, "s", True)
+        raise RuntimeError("app.py is not ready")
+
+    monkeypatch.setattr(trial, "Server", server)
+    monkeypatch.setattr(trial, "_starting", starting)
+    output = tmp_path / "trial.json"
+    with pytest.raises(RuntimeError, match="not ready"):
+        trial.main(["--output", str(output)])
+    assert [each["claim"] for each in json.loads(output.read_text())["findings"]] == ["a claim"]
+
+
+def test_a_tab_is_closed_where_the_trial_fails_before(monkeypatch):
+    class Tab:
+        stdout, killed = StringIO("begun\n"), False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            assert self.killed  # or a process would be waited for, whose race goes on
+
+        def kill(self):
+            self.killed = True
+
+    class Visitor:
+        def race(self, request):
+            return self
+
+        def wait_until_begun(self):
+            pass
+
+        stop = wait_until_begun
+
+        def failure(self, timeout):
+            return ""
+
+        def trace(self):
+            return raced("a", 1e12)
+
+    class Late(Visitor):
+        def wait_until_begun(self):
+            raise TimeoutError
+
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Tab())
+    visitors = [Visitor(), Visitor(), Visitor()]
+    steps = trial._leaving(SimpleNamespace(url=""), visitors)
+    next(steps)
+    visitors[0] = Late()
+    with pytest.raises(TimeoutError):
+        next(steps)

@@ -2,13 +2,16 @@
 
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import astuple
 
+import httpx
 import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
 from pipeline.decoding.events import FinishReason
 from pipeline.errors import UserError
+from pipeline.request import Request
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import (
     PLAIN,
@@ -174,6 +177,37 @@ def test_a_server_that_is_stopped_ends_the_runs_of_the_api():
         wait_until(lambda: dolly.started)
         turn.close(2)
         assert job.result()["lanes"]["autoregressive"]["finish"] == "cancelled"
+
+
+def asked(url, endpoint, *values):
+    return httpx.post(f"{url}gradio_api/call/{endpoint}", json={"data": [*values]})
+
+
+def test_where_the_queue_is_full_the_page_opens_and_tells_its_status(browser):
+    dolly = FakeDolly(PLAIN)
+    dolly.goes_on.clear()
+    form = [*astuple(Request("any", max_new_tokens=5)), "race"]
+    with served_page(Page(loader_of(dolly), queue_size=1)) as url:
+        assert asked(url, "trace", *form).is_success
+        wait_until(lambda: dolly.started)
+        assert asked(url, "trace", *form).is_success
+        assert asked(url, "trace", *form).status_code == 503
+        with opened(browser, url) as page:  # whose errors would fail the test
+            status_says(page, "Ready")
+        status = httpx.post(f"{url}gradio_api/run/status", json={"data": []}).json()
+        assert status["data"][0]["ready"] is True
+        dolly.goes_on.set()
+
+
+def test_more_race_at_once_than_gradio_has_threads_by_itself():
+    dolly, races = FakeDolly(PLAIN), 45
+    dolly.goes_on.clear()
+    form = [*astuple(Request("any", max_new_tokens=1)), "race"]
+    with served_page(Page(loader_of(dolly), Turn(races), queue_size=races)) as url:
+        for _ in range(races):
+            assert asked(url, "trace", *form).is_success
+        wait_until(lambda: len(dolly.started) == races)
+        dolly.goes_on.set()
 
 
 def test_what_a_visitor_ran_is_forgotten_when_the_tab_is_closed(browser, monkeypatch):

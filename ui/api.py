@@ -74,7 +74,7 @@ def add(loader: Loader, turn: Turn) -> None:
             concurrency_limit=turn.at_once,
             concurrency_id=CONCURRENCY_ID,
         )
-    gr.api(status, api_name="status", concurrency_limit=None)
+    gr.api(status, api_name="status", queue=False)
 
 
 def _start(engine: Engine, values: Sequence[Any]) -> Running:

@@ -49,6 +49,8 @@ Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip(
 _CLOSING = "server: shutting down — the tokens so far stay on this page; open it again later."
 # Seconds between two polls of Gradio's queue. Its default of 0.001 takes 7 % of a core.
 _QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
+_LOADING_PERIOD = 0.5  # seconds between two reports of progress
+_THREADS = 40  # Gradio's own default; those of the races come on top
 _SESSIONS = 256  # of the latest visitors; older ones are dropped
 _LARGEST_UPLOAD = "32mb"  # of uploads that do not come from the page, which refuses smaller ones
 
@@ -111,6 +113,7 @@ class Page:
                 js=asset("page/page.js"),
                 allowed_paths=[str(PLOTLY)],
                 max_file_size=_LARGEST_UPLOAD,
+                max_threads=self._turn.at_once + _THREADS,
                 ssr_mode=False,
                 state_session_capacity=_SESSIONS,
                 run_history=False,
@@ -136,6 +139,7 @@ class Page:
         """
         self._session = gr.State(Session(), delete_callback=Session.close)
         self._outputs = [hidden("updates"), hidden("lines")]
+        self._loading = gr.Timer(_LOADING_PERIOD, active=False)  # on while the models load
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
         first = replayed(recorded(), "Recorded")
         tour.add(first.tour or "")
@@ -220,12 +224,8 @@ class Page:
             trigger_mode="once",
             **waiting,
         )
-        self.blocks.load(
-            self.show_pair,
-            inputs=[session],
-            outputs=[updates, *controls.of_pair],
-            **waiting,
-        )
+        for on in (self.blocks.load, self._loading.tick):  # in no queue, which may be full
+            on(self.show_pair, outputs=[updates, self._loading, *controls.of_pair], **at_once)
         self.blocks.load(
             self.fill_from_link,
             outputs=[session, updates, *controls.inputs],
@@ -302,12 +302,17 @@ class Page:
     def select_tab(self, name: str, session: Session) -> None:
         session.tab = name
 
-    def show_pair(self, session: Session) -> Iterator[Updates]:
-        """Handles the opening of the page: shows the progress of loading, then the pair."""
-        for _ in self._loader.wait():
-            yield self._update(session, Changes(status=readiness(self._loader)))
-        ready = Changes(status=readiness(self._loader), notice=offer(self._loader))
-        yield self._update(session, ready) | self._controls.about(self._loader)
+    def show_pair(self, session: Session) -> Updates:
+        """Handles the opening of the page, and the ticks until the models are loaded: shows the
+        progress of loading, then the pair.
+        """
+        loader = self._loader
+        ticking = {self._loading: gr.Timer(active=not loader.done)}
+        status = None if session.busy else readiness(loader)
+        if not loader.done:
+            return self._update(session, Changes(status=status)) | ticking
+        ready = Changes(status=status, notice=offer(loader))
+        return self._update(session, ready) | self._controls.about(loader) | ticking
 
     def change_pair(self, session: Session, name: str, drafter: str) -> Iterator[Updates]:
         """Handles a click on Load. While the visitor's own run goes on, its status stays."""

@@ -26,7 +26,8 @@ class Update:
 
 
 class Recording:
-    """
+    """The trace of a run, from the events of its lanes.
+
     Args:
         recorders: one for each lane.
         about: the fields of the trace that no lane changes.
