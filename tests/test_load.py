@@ -1,5 +1,6 @@
 """The load run: each of its parts, at a tiny size; and what is broken is counted as a failure."""
 
+import os
 from dataclasses import replace
 
 import httpx
@@ -170,7 +171,9 @@ GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"status": 1}, "exit status 1: disk: full — free space."),
+        ({"status": 1}, "exit status 1, not 2: disk: full — free space."),
+        ({"status": 0}, "exit status 0, not 2: disk: full — free space."),
+        ({"status": None}, "exit status None, not 2: disk: full — free space."),
         ({"line": "some warning"}, "the last line does not say why: some warning"),
         ({"line": "Traceback (most recent call last)"}, "a traceback"),
         ({"left": (".half",)}, ".half stayed"),
@@ -180,14 +183,32 @@ GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
     ],
 )
 def test_a_conversion_that_leaves_something_or_spoils_the_next_is_a_failure(change, line):
-    assert list(conversions.failures(GOOD)) == []
-    assert list(conversions.failures(replace(GOOD, **change))) == [line]
+    assert list(conversions.failures(GOOD, 2)) == []
+    assert list(conversions.failures(replace(GOOD, **change), 2)) == [line]
 
 
 def test_a_killed_conversion_may_leave_what_the_next_deletes():
     killed = replace(GOOD, status=None, left=(".half",), line="Traceback (most recent call last)")
-    assert list(conversions.failures(killed)) == []
-    assert list(conversions.failures(replace(killed, next_left=(".half",)))) != []
+    assert list(conversions.failures(killed, None)) == []
+    assert list(conversions.failures(replace(killed, next_left=(".half",)), None)) != []
+
+
+def test_a_conversion_that_ended_before_it_could_be_killed_is_a_failure(tmp_path):
+    (line,) = conversions.failures(replace(GOOD, status=0, line=""), None)
+    assert line == "exit status 0, it was not killed: "
+    expected = {name: case.status for name, case in conversions.CASES.items()}
+    assert {expected[f"killed: {stage}"] for stage in conversions.STAGES} == {None}
+    assert {expected[f"a disk of {size} KiB"] for size in conversions.DISKS} == {2}
+    assert expected["a read-only cache"] == 2
+    assert expected["two at once"] == 0
+
+
+def test_children_of_a_process_that_ends_while_they_are_read_are_none(monkeypatch):
+    def ended(self):
+        raise ProcessLookupError
+
+    monkeypatch.setattr(conversions.Path, "read_text", ended)
+    assert conversions._children(os.getpid()) == []
 
 
 # --- the command ----------------------------------------------------------------------------------
