@@ -1,7 +1,7 @@
 """Conversions that go wrong: a full disk, a read-only cache, two at once, and kill −9.
 
-Each is of a tiny checkpoint, by `python -m pipeline.convert`, in a cache of its own. It must say in
-one line what went wrong, leave nothing half-made, and work the next time.
+Each is of a tiny checkpoint, by `python -m pipeline.convert`, in a cache of its own. It must print
+one line of what went wrong, leave nothing half-made, and work the next time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 Reached = Callable[[Path, str], bool]  # given the cache, and what was written to the terminal
 STAGES: Mapping[str, Reached] = {
     "begun": lambda cache, _: any(cache.glob(".*.log")),
-    "exporting": lambda _, said: "exporting" in said,
-    "saving": lambda _, said: "saving" in said,
+    "exporting": lambda _, log: "exporting" in log,
+    "saving": lambda _, log: "saving" in log,
     "the graph begun": lambda cache, _: any(cache.glob(f".*/{_XML}")),
     "the weights begun": lambda cache, _: any(cache.glob(f".*/{_BIN}")),
     "in its place": lambda cache, _: any(cache.glob(f"[!.]*/{_XML}")),
@@ -184,9 +184,9 @@ def _partial(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name.startswith(".")))
 
 
-def _line(said: str) -> str:
+def _line(log: str) -> str:
     """The last line; all of a traceback."""
-    return said if "Traceback" in said else (said.strip().splitlines() or [""])[-1]
+    return log if "Traceback" in log else (log.strip().splitlines() or [""])[-1]
 
 
 def _works(cache: Path) -> bool:
