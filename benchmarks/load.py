@@ -1,10 +1,10 @@
-"""Measures what the server stands: many visitors, many races, hostile calls and files, and broken
-conversions.
+"""Measures what the server withstands: many visitors, many races, hostile calls and files, and
+broken conversions.
 
     python -m benchmarks.load [--only visitors memory calls traces conversions]
 
-The exit status is 1 if anything failed; each failure is a line. The result is saved when all parts
-ran.
+The exit status is 1 if anything failed; each failure is a line. The result is saved when every part
+ran with its default size.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,7 @@ from benchmarks.loads import calls, conversions, memory, traces, visitors
 from benchmarks.loads.finding import Finding
 from benchmarks.report import save
 from experiments.table import table
+from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 
 Part = Callable[[Path], Finding]
@@ -30,12 +32,18 @@ PARTS = ("visitors", "memory", "calls", "traces", "conversions")
 
 
 def run(parts: Mapping[str, Part]) -> dict[str, Any]:
-    """The figures, the failures and the seconds of each part, each in an empty folder."""
+    """The figures, the failures and the seconds of each part, each in an empty folder. An exception
+    is a failure of its part.
+    """
     results: dict[str, Any] = {}
     for name, part in parts.items():
         begun = perf_counter()
         with tempfile.TemporaryDirectory(prefix=f"load-{name}-") as work:
-            finding = part(Path(work))
+            try:
+                finding = part(Path(work))
+            except Exception as error:
+                traceback.print_exc()
+                finding = Finding({}, (f"{type(error).__name__}: {_first_line(error)}",))
         seconds = round(perf_counter() - begun, 1)
         print(f"{name}: {seconds} s, {len(finding.failures)} failures", file=sys.stderr)
         results[name] = {
@@ -44,6 +52,10 @@ def run(parts: Mapping[str, Part]) -> dict[str, Any]:
             **finding.figures,
         }
     return results
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
 
 
 def show(results: Mapping[str, Any]) -> None:
@@ -76,6 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--cases", nargs="+", choices=conversions.CASES, default=[*conversions.CASES]
     )
     options = parser.parse_args(arguments)
+    try:
+        memory.check(options.races)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
     pair = options.pair
     parts: dict[str, Part] = {
         "visitors": lambda work: visitors.measure(work, pair, options.visitors, options.places),
@@ -86,8 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     results = run({name: parts[name] for name in PARTS if name in options.only})
     show(results)
-    if len(results) == len(PARTS):
+    if options == parser.parse_args([]):
         save("load", pair=pair, **results)
+    else:
+        print("not saved: an option is not the default", file=sys.stderr)
     return int(any(part["failures"] for part in results.values()))
 
 

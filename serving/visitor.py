@@ -47,6 +47,8 @@ class Race:
 
     Attributes:
         asked: seconds since 1970.
+        rank: its place in the queue when it was queued, as the server reported it: 0 is the next;
+            None if it began, or was refused, before it was seen there.
     """
 
     def __init__(self, job: Job) -> None:
@@ -57,6 +59,8 @@ class Race:
         asking = (Status.STARTING, Status.JOINING_QUEUE, Status.SENDING_DATA)
         while not self.ended and job.status().code in asking:
             self._wait()
+        status = job.status()
+        self.rank = status.rank if status.code is Status.IN_QUEUE else None
 
     @property
     def begun(self) -> bool:

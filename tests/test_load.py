@@ -1,5 +1,8 @@
 """The load run: each of its parts, at a tiny size; and what is broken is counted as a failure."""
 
+import os
+import threading
+import time
 from dataclasses import replace
 
 import httpx
@@ -10,10 +13,15 @@ from benchmarks.loads import calls, conversions, memory, traces, visitors
 from benchmarks.loads.calls import Call, Reply
 from benchmarks.loads.conversions import Outcome
 from benchmarks.loads.finding import Finding
+from benchmarks.loads.tab import Tab
 from benchmarks.loads.visitors import Visit
 from pipeline.request import Request
+from serving.server import PATIENCE
+from tests.fake_dolly import PAIR, FakeDolly, loader_of
+from tests.served import PLAIN, served_page
 from tests.tiny import tiny_folder
 from tests.traces import ran
+from ui.page import Page
 from ui.run.recorded import recorded
 
 
@@ -25,13 +33,16 @@ def pair():
 # --- visitors -------------------------------------------------------------------------------------
 
 
-def test_visitors_get_their_own_answers_and_a_third_of_them_leaves(tmp_path, pair):
+def test_visitors_get_their_own_answers_and_the_delay_is_by_rank(tmp_path, pair):
     found = visitors.measure(tmp_path, pair, count=18, places=9)
     outcomes = found.figures["outcomes"]
     assert found.failures == ()
     assert sum(outcomes.values()) == 18
     assert outcomes["answered"] > 0
-    assert outcomes["left"] >= 2
+    assert outcomes["killed"] == 2
+    delays = found.figures["median_first_token_s_by_rank"]
+    assert delays
+    assert all(0 <= int(rank) < 9 and seconds > 0 for rank, seconds in delays.items())
 
 
 def answered(place, instruction, first_token_s=0.5):
@@ -39,7 +50,7 @@ def answered(place, instruction, first_token_s=0.5):
     request = Request(instruction)
     trace = ran(max_new_tokens=5)
     trace = replace(trace, request=trace.request | {"instruction": instruction})
-    visit = Visit(place, request, "answered", float(place), first_token_s, trace)
+    visit = Visit(place, request, "answered", float(place), place, first_token_s, trace)
     return visit, {request: trace.autoregressive.text}
 
 
@@ -63,6 +74,108 @@ def test_a_visitor_mixed_up_lost_or_out_of_order_is_a_failure(visits, line):
     assert next(visitors.failures(visits, TEXTS, places=4)).startswith(line)
 
 
+def test_two_whose_tokens_one_look_saw_are_in_no_order():
+    seen = [replace(FIRST, first_token_s=1.7), replace(SECOND, first_token_s=0.7)]
+    assert list(visitors.failures(seen, TEXTS, places=4)) == []
+
+
+class FakeRace:
+    """A race that a test begins and ends."""
+
+    def __init__(self, rank=None, error=None):
+        self.rank, self.error = rank, error
+        self.begun, self.ended = False, error is not None
+        self.stopped = threading.Event()
+
+    def stop(self):
+        self.stopped.set()
+
+    def trace(self):
+        if self.error:
+            raise self.error
+        return FIRST.trace
+
+
+class FakeVisitor:
+    """One whose races are those of the test, in their order."""
+
+    def __init__(self, *races):
+        self.races = iter(races)
+
+    def race(self, request):
+        return next(self.races)
+
+    def close(self):
+        pass
+
+
+def guest(race, leaving=None):
+    """One that has arrived, its visit, and whether it got a place."""
+    found = visitors.Guest(FakeVisitor(race), FIRST.request)
+    return found, found.visit, found.arrive(0, leaving)
+
+
+def test_a_first_token_is_timed_by_the_look_that_sees_it():
+    one, visit, admitted = guest(race := FakeRace(rank=3))
+    assert admitted
+    assert not one.look(visit.arrived_s + 1)
+    race.begun = True
+    assert not one.look(visit.arrived_s + 2)
+    race.ended = True
+    assert one.look(visit.arrived_s + 3)
+    assert (visit.outcome, visit.rank) == ("answered", 3)
+    assert visit.first_token_s == pytest.approx(2)
+
+
+def test_one_leaves_its_race_with_the_first_token_and_one_the_queue_after_a_while():
+    one, visit, _ = guest(race := FakeRace(rank=3), "racing")
+    assert not one.look(visit.arrived_s + 1)
+    race.begun = True
+    assert one.look(visit.arrived_s + 2)
+    assert visit.outcome == "left its race"
+    assert race.stopped.is_set()
+
+    one, visit, _ = guest(race := FakeRace(rank=3), "waiting")
+    assert not one.look(visit.arrived_s + 0.01)
+    assert one.look(visit.arrived_s + 1)
+    assert visit.outcome == "left the queue"
+    assert race.stopped.is_set()
+
+
+def test_one_who_is_refused_has_no_place_to_leave():
+    one, visit, admitted = guest(FakeRace(error=ValueError("Queue is full")), "waiting")
+    assert not admitted
+    assert one.look(visit.arrived_s + 1)
+    assert visit.outcome == "refused"
+
+
+def test_a_visitor_leaves_its_race_while_others_still_come(monkeypatch):
+    races = [FakeRace(rank=number) for number in range(6)]
+    coming = iter(races)
+
+    class Visitor(FakeVisitor):
+        def race(self, request):
+            race = next(coming)
+            if race is races[5]:  # the fifth visitor leaves before the sixth has arrived
+                left.append(races[4].stopped.wait(5))
+                for each in races:
+                    each.ended = True
+            race.begun = True
+            return race
+
+    left = []
+    monkeypatch.setattr(visitors, "Visitor", lambda url: Visitor())
+    visits = visitors.come("http://nowhere", count=6)
+    assert left == [True]
+    assert [visit.outcome for visit in visits].count("answered") == 5
+
+
+def test_delays_are_by_the_place_in_the_queue():
+    seen = [(2, 3.0), (None, 0.1), (0, 1.0), (2, 5.0), (1, None)]
+    visits = [Visit(0, FIRST.request, "answered", 0.0, *each) for each in seen]
+    assert visitors.delays(visits) == {"0": 1.0, "2": 4.0}
+
+
 def test_another_text_than_the_targets_is_a_failure():
     texts = TEXTS | {FIRST.request: "something else"}
     (line,) = visitors.failures([FIRST, SECOND], texts, places=4)
@@ -77,6 +190,22 @@ def test_the_memory_is_read_after_so_many_races_on_the_page(tmp_path, pair):
     megabytes = found.figures["resident_mb"]
     assert [*megabytes] == [1, 3]
     assert all(value > 50 for value in megabytes.values())
+
+
+def test_the_server_knows_when_a_tab_is_open_and_when_it_is_closed():
+    """In Gradio, a session is closed when its heartbeat ends; its state is then deleted."""
+    page = Page(loader_of(FakeDolly(PLAIN), PAIR))
+    with served_page(page) as url, httpx.Client(base_url=url) as client:
+        sessions = page.blocks.app.state_holder.session_data
+        with Tab(client, client.get("/config").json()) as tab:
+            *_, last, _ = tab.press("Run both", {"Instruction": "Why?"})
+            assert last["success"]
+            (state,) = sessions.values()
+            assert not state.is_closed
+        until = time.monotonic() + PATIENCE
+        while not state.is_closed and time.monotonic() < until:
+            time.sleep(0.01)
+        assert state.is_closed
 
 
 def test_memory_that_grows_is_a_failure_and_at_first_it_may():
@@ -170,7 +299,9 @@ GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"status": 1}, "exit status 1: disk: full — free space."),
+        ({"status": 1}, "exit status 1, not 2: disk: full — free space."),
+        ({"status": 0}, "exit status 0, not 2: disk: full — free space."),
+        ({"status": None}, "exit status None, not 2: disk: full — free space."),
         ({"line": "some warning"}, "the last line does not say why: some warning"),
         ({"line": "Traceback (most recent call last)"}, "a traceback"),
         ({"left": (".half",)}, ".half stayed"),
@@ -180,14 +311,32 @@ GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
     ],
 )
 def test_a_conversion_that_leaves_something_or_spoils_the_next_is_a_failure(change, line):
-    assert list(conversions.failures(GOOD)) == []
-    assert list(conversions.failures(replace(GOOD, **change))) == [line]
+    assert list(conversions.failures(GOOD, 2)) == []
+    assert list(conversions.failures(replace(GOOD, **change), 2)) == [line]
 
 
 def test_a_killed_conversion_may_leave_what_the_next_deletes():
     killed = replace(GOOD, status=None, left=(".half",), line="Traceback (most recent call last)")
-    assert list(conversions.failures(killed)) == []
-    assert list(conversions.failures(replace(killed, next_left=(".half",)))) != []
+    assert list(conversions.failures(killed, None)) == []
+    assert list(conversions.failures(replace(killed, next_left=(".half",)), None)) != []
+
+
+def test_a_conversion_that_ended_before_it_could_be_killed_is_a_failure(tmp_path):
+    (line,) = conversions.failures(replace(GOOD, status=0, line=""), None)
+    assert line == "exit status 0, it was not killed: "
+    expected = {name: case.status for name, case in conversions.CASES.items()}
+    assert {expected[f"killed: {stage}"] for stage in conversions.STAGES} == {None}
+    assert {expected[f"a disk of {size} KiB"] for size in conversions.DISKS} == {2}
+    assert expected["a read-only cache"] == 2
+    assert expected["two at once"] == 0
+
+
+def test_children_of_a_process_that_ends_while_they_are_read_are_none(monkeypatch):
+    def ended(self):
+        raise ProcessLookupError
+
+    monkeypatch.setattr(conversions.Path, "read_text", ended)
+    assert conversions._children(os.getpid()) == []
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -199,3 +348,36 @@ def test_a_failure_is_printed_and_is_the_exit_status(monkeypatch, capsys):
     assert load.main(["--only", "traces"]) == 1
     assert "traces FAILED: mutant 0: broke" in capsys.readouterr().out
     assert load.main(["--only", "traces"]) == 0
+
+
+def test_a_part_that_raises_is_a_failure_and_the_others_are_kept(capsys):
+    def raising(work):
+        raise RuntimeError("app.py is not ready\nfor a reason")
+
+    results = load.run({"visitors": lambda work: Finding({"visitors": 3}), "calls": raising})
+    assert results["visitors"]["visitors"] == 3
+    assert results["calls"]["failures"] == ["RuntimeError: app.py is not ready"]
+
+
+@pytest.mark.parametrize("races", [["3"], ["3", "3"], ["0", "3"]])
+def test_races_from_which_no_growth_follows_are_refused_in_one_line(monkeypatch, capsys, races):
+    monkeypatch.setattr(load, "run", lambda parts: pytest.fail("it ran"))
+    assert load.main(["--races", *races]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("races: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "saved"),
+    [([], True), (["--races", "3", "6"], False), (["--only", "calls"], False)],
+)
+def test_only_a_run_of_the_default_sizes_is_saved(monkeypatch, capsys, arguments, saved):
+    names = []
+    monkeypatch.setattr(load, "save", lambda name, **results: names.append(name))
+    monkeypatch.setattr(
+        load, "run", lambda parts: {part: {"seconds": 1, "failures": []} for part in load.PARTS}
+    )
+    assert load.main(arguments) == 0
+    assert bool(names) == saved
+    assert ("not saved" in capsys.readouterr().err) != saved

@@ -3,6 +3,7 @@
 The hub is a small one on this machine. What is converted is tiny, by the real exporter.
 """
 
+import errno
 import json
 import shutil
 import time
@@ -359,6 +360,29 @@ def test_a_disk_that_fills_while_a_model_is_written_is_named(
     with pytest.raises(says, match="No space left" if says is UserError else "iostream"):
         export(checkpoint, tmp_path / "ir")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "reason"),
+    [
+        (PermissionError(errno.EACCES, "Not allowed", "model.safetensors"), None, "Not allowed"),
+        (OSError("no file of weights\nin the folder"), "ir", "no file of weights"),
+        (OSError(), "ir", "OSError"),
+    ],
+)
+def test_the_file_that_an_export_cannot_read_or_write_is_named_in_one_line(
+    checkpoint, tmp_path, monkeypatch, error, name, reason
+):
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr("pipeline.models.export._export", failing)
+    with pytest.raises(UserError) as caught:
+        export(checkpoint, tmp_path / "ir")
+    assert caught.value.field == "file"
+    assert caught.value.value == (str(tmp_path / name) if name else error.filename)
+    assert caught.value.remedy == f"could not be read or written ({reason})"
+    assert "\n" not in str(caught.value)
 
 
 def test_at_the_moment_when_a_model_is_in_its_place_nothing_is_beside_it(

@@ -1,1 +1,1 @@
-"""What a server stands: its visitors, its memory, hostile calls and files, broken conversions."""
+"""What a server withstands: visitors, many races, hostile calls and files, broken conversions."""

@@ -1,4 +1,4 @@
-"""Calls that no client would make: each gets one line, in a bounded time, and no traceback."""
+"""Valid and invalid calls: each gets one line, in a bounded time, and no traceback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ADDRESSES = (
 )
 _METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
 _SIMPLE = 20  # of the strange values, those that are no more than a number or a short text
-_LINES = ("error", "detail", "message")  # fields that hold what a client is told
+_LINES = ("error", "detail", "message")  # the fields of an answer that hold an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +180,20 @@ def failures(reply: Reply) -> Iterator[str]:
     about = f"{reply.call.kind} {reply.call.method} {reply.call.path} {reply.call.body[:300]}"
     if reply.seconds > LONGEST:
         yield f"{about} took {reply.seconds:.1f} s"
-    said = list(_said(reply.text))
-    if reply.status >= httpx.codes.INTERNAL_SERVER_ERROR and not said:
+    lines = list(_error_lines(reply.text))
+    if reply.status >= httpx.codes.INTERNAL_SERVER_ERROR and not lines:
         yield f"{about} got status {reply.status}: {reply.text[:200]!r}"
     if "Traceback" in reply.text or "Traceback" in reply.logged:
         yield f"{about} is a traceback: {(reply.logged or reply.text)[-500:]!r}"
     elif len(reply.logged.splitlines()) > 1:
         yield f"{about} is more than a line in the log: {reply.logged[:300]!r}"
-    for line in said:
+    for line in lines:
         if "\n" in line:
             yield f"{about} got more than a line: {line[:200]!r}"
 
 
-def _said(text: str) -> Iterator[str]:
-    """The lines for the client in an answer, or in the messages of a stream."""
+def _error_lines(text: str) -> Iterator[str]:
+    """The errors in an answer, or in the messages of a stream."""
     for part in text.split("data: ") if "data: " in text else [text]:
         try:
             record = json.loads(part.partition("\n")[0])

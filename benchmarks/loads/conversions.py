@@ -1,7 +1,7 @@
 """Conversions that go wrong: a full disk, a read-only cache, two at once, and kill −9.
 
-Each is of a tiny checkpoint, by `python -m pipeline.convert`, in a cache of its own. It must say in
-one line what went wrong, leave nothing half-made, and work the next time.
+Each is of a tiny checkpoint, by `python -m pipeline.convert`, in a cache of its own. It must print
+one line of what went wrong, leave nothing half-made, and work the next time.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from benchmarks.loads.finding import Finding
 from pipeline.runtime.model import OVModel
-from serving.server import PATIENCE, ROOT
+from serving.server import PATIENCE, ROOT, running
 
 _REFUSED = 2  # the exit status with a line that says why
 _LIMIT = 300.0  # seconds of a conversion
 _PERIOD = 0.002  # seconds between two looks at how far it is
 _ENDS = 10.0  # seconds that what a killed one started may go on
 _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
-_KEPT = frozenset({"hub", "locks"})  # in the cache, beside the models
 
 Reached = Callable[[Path, str], bool]  # given the cache, and what was written to the terminal
 STAGES: Mapping[str, Reached] = {
     "begun": lambda cache, _: any(cache.glob(".*.log")),
-    "exporting": lambda _, said: "exporting" in said,
-    "saving": lambda _, said: "saving" in said,
-    "the graph written": lambda cache, _: any(cache.glob(f".*/{_XML}")),
-    "the weights written": lambda cache, _: any(cache.glob(f".*/{_BIN}")),
+    "exporting": lambda _, log: "exporting" in log,
+    "saving": lambda _, log: "saving" in log,
+    "the graph begun": lambda cache, _: any(cache.glob(f".*/{_XML}")),
+    "the weights begun": lambda cache, _: any(cache.glob(f".*/{_BIN}")),
     "in its place": lambda cache, _: any(cache.glob(f"[!.]*/{_XML}")),
 }
 DISKS = (16, 128, 256)  # KiB; the tiny model needs more than the last
@@ -51,7 +51,7 @@ cp -r "$folder/cache" "$folder/copy"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a conversion came to that was disturbed, and the next one in the same cache.
+    """The result of a disturbed conversion, and of the next one in the same cache.
 
     Attributes:
         status: of its process; None where it was killed.
@@ -70,11 +70,16 @@ class Outcome:
     works: bool
 
 
-def failures(outcome: Outcome) -> Iterator[str]:
-    """A line for each defect. What is written and left by one that was killed is none."""
+def failures(outcome: Outcome, status: int | None) -> Iterator[str]:
+    """A line for each defect. A killed conversion may leave files and half a line.
+
+    Args:
+        status: the one that is expected: None of a conversion that is killed.
+    """
+    if outcome.status != status:
+        wanted = "it was not killed" if status is None else f"not {status}"
+        yield f"exit status {outcome.status}, {wanted}: {outcome.line}"
     if outcome.status is not None:
-        if outcome.status not in (0, _REFUSED):
-            yield f"exit status {outcome.status}: {outcome.line}"
         if "Traceback" in outcome.line:
             yield "a traceback"
         elif outcome.status == _REFUSED and " — " not in outcome.line:
@@ -123,9 +128,9 @@ def killed(reached: Reached, folder: Path, checkpoint: Path) -> Outcome:
     process.kill()
     process.wait(PATIENCE)
     deadline = time.monotonic() + _ENDS
-    while any(map(_runs, children)) and time.monotonic() < deadline:
+    while any(map(running, children)) and time.monotonic() < deadline:
         time.sleep(_PERIOD)
-    going_on = tuple(f"process {child}" for child in children if _runs(child))
+    going_on = tuple(f"process {child}" for child in children if running(child))
     status = None if process.returncode < 0 else process.returncode
     return _next(status, log, folder, checkpoint, going_on)
 
@@ -166,27 +171,22 @@ def _started(checkpoint: Path, cache: Path, log: Path) -> subprocess.Popen[bytes
 
 
 def _children(pid: int) -> list[int]:
-    return [
-        int(child)
-        for thread in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in thread.read_text().split()
-    ]
-
-
-def _runs(pid: int) -> bool:
-    """Whether the process is there and has not ended, as one has that nobody waits for."""
-    status = Path(f"/proc/{pid}/stat")
-    return status.is_file() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+    """Of all its threads; none of one that ends meanwhile."""
+    found = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(child) for child in thread.read_text().split()]
+    return found
 
 
 def _partial(names: Sequence[str]) -> tuple[str, ...]:
     """Of what is in a cache, the names of what is no complete model."""
-    return tuple(sorted(name for name in names if name.startswith(".") and name not in _KEPT))
+    return tuple(sorted(name for name in names if name.startswith(".")))
 
 
-def _line(said: str) -> str:
+def _line(log: str) -> str:
     """The last line; all of a traceback."""
-    return said if "Traceback" in said else (said.strip().splitlines() or [""])[-1]
+    return log if "Traceback" in log else (log.strip().splitlines() or [""])[-1]
 
 
 def _works(cache: Path) -> bool:
@@ -197,12 +197,30 @@ def _works(cache: Path) -> bool:
     return OVModel(models[0]).sequence().forward([1, 2], logits_to_keep=1).logits.size > 0
 
 
-Case = Callable[[Path, Path], Outcome]  # given an empty folder, and the checkpoint
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A way to disturb a conversion.
+
+    Attributes:
+        run: given an empty folder, and the checkpoint.
+        status: the exit status that is expected; None of one that is killed.
+    """
+
+    run: Callable[[Path, Path], Outcome]
+    status: int | None
+
+
 CASES: Mapping[str, Case] = {
-    **{f"a disk of {size} KiB": partial(on_a_disk, f"size={size}k") for size in DISKS},
-    "a read-only cache": partial(on_a_disk, "ro"),
-    "two at once": two_at_once,
-    **{f"killed: {stage}": partial(killed, reached) for stage, reached in STAGES.items()},
+    **{
+        f"a disk of {size} KiB": Case(partial(on_a_disk, f"size={size}k"), _REFUSED)
+        for size in DISKS
+    },
+    "a read-only cache": Case(partial(on_a_disk, "ro"), _REFUSED),
+    "two at once": Case(two_at_once, 0),
+    **{
+        f"killed: {stage}": Case(partial(killed, reached), None)
+        for stage, reached in STAGES.items()
+    },
 }
 
 
@@ -221,8 +239,12 @@ def measure(work: Path, cases: Sequence[str] = tuple(CASES)) -> Finding:
     for number, case in enumerate(cases):
         folder = work / str(number)
         folder.mkdir()
-        outcomes[case] = CASES[case](folder, checkpoint)
+        outcomes[case] = CASES[case].run(folder, checkpoint)
     return Finding(
         {"cases": {case: asdict(outcome) for case, outcome in outcomes.items()}},
-        tuple(f"{case}: {line}" for case, each in outcomes.items() for line in failures(each)),
+        tuple(
+            f"{case}: {line}"
+            for case, outcome in outcomes.items()
+            for line in failures(outcome, CASES[case].status)
+        ),
     )

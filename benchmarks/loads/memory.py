@@ -9,11 +9,22 @@ import httpx
 
 from benchmarks.loads.finding import Finding
 from benchmarks.loads.tab import Tab
+from pipeline.errors import UserError
 from serving.server import PATIENCE, Server
 
 LIMIT = 1.0  # MB per 100 races, between the last two counts
 _TOKENS = 8
 _MB = 1e6
+
+
+def check(counts: Sequence[int]) -> None:
+    """
+    Raises:
+        UserError: growth cannot be computed from the memory after so many races.
+    """
+    if len({*counts}) < 2 or min(counts) < 1:
+        value = " ".join(map(str, counts))
+        raise UserError("races", value, "give two different numbers at least, from 1")
 
 
 def resident(server: Server, counts: Sequence[int]) -> dict[int, float]:
@@ -23,7 +34,8 @@ def resident(server: Server, counts: Sequence[int]) -> dict[int, float]:
         config = client.get("/config").json()
         for number in range(1, 1 + max(counts)):
             asked = {"Instruction": f"What is {number} plus one?", "New tokens": _TOKENS}
-            *_, last, _ = Tab(client, config).press("Run both", asked)
+            with Tab(client, config) as tab:
+                *_, last, _ = tab.press("Run both", asked)
             assert last["msg"] == "process_completed"
             assert last["success"], last
             if number in counts:
@@ -49,8 +61,8 @@ def measure(work: Path, pair: str, counts: Sequence[int]) -> Finding:
     Args:
         work: an empty folder.
         pair: a name of the registry, or a folder.
-        counts: of races after which the memory is read: two at least. The server keeps the last
-            256 visitors, so that the last two should be more.
+        counts: of races after which the memory is read, at least two (see `check`). The server
+            keeps the last 256 visitors, so that the last two should be more.
     """
     with Server("--pair", pair, "--fixed-pair", "--cache-dir", str(work / "cache")) as server:
         server.wait_until_ready()

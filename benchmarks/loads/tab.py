@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +13,11 @@ import httpx
 
 
 class Tab:
-    """Opens the page in a session of its own, and closes it.
+    """A context in which the page is open, in a session of its own.
+
+    On entering, it requests the page, opens the stream by which the server knows that the tab is
+    open (Gradio's heartbeat), and calls the events of a page that loads. On leaving, the stream is
+    closed, and so is the session.
 
     Args:
         client: of the server; its base URL is the page's address.
@@ -23,6 +29,26 @@ class Tab:
         self._session = uuid4().hex
         self._events = config["dependencies"]
         self._components = {each["id"]: each["props"] for each in config["components"]}
+
+    def __enter__(self) -> Tab:
+        self._client.get("/").raise_for_status()
+        with ExitStack() as stack:
+            address = f"/gradio_api/heartbeat/{self._session}"
+            heartbeat = stack.enter_context(self._client.stream("GET", address, timeout=None))
+            next(heartbeat.iter_lines())
+            for event in self._events:
+                if any(kind == "load" for _, kind in event["targets"]):
+                    self._load(event)
+            self._opened = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._opened.close()
 
     def press(self, label: str, values: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Presses the button; yields Gradio's messages until the event has ended.
@@ -37,7 +63,22 @@ class Tab:
             values.get(props.get("label", ""), props.get("value"))
             for props in (self._components[number] for number in event["inputs"])
         ]
-        asked = {"fn_index": event["id"], "session_hash": self._session, "data": data}
+        yield from self._queued(event, data)
+
+    def _load(self, event: Mapping[str, Any]) -> None:
+        data = [self._components[number].get("value") for number in event["inputs"]]
+        if event["queue"]:
+            for _ in self._queued(event, data):
+                pass
+        else:
+            address = "/gradio_api/run/predict"
+            self._client.post(address, json=self._asked(event, data)).raise_for_status()
+
+    def _asked(self, event: Mapping[str, Any], data: Sequence[Any]) -> dict[str, Any]:
+        return {"fn_index": event["id"], "session_hash": self._session, "data": data}
+
+    def _queued(self, event: Mapping[str, Any], data: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+        asked = self._asked(event, data)
         self._client.post("/gradio_api/queue/join", json=asked).raise_for_status()
         session = {"session_hash": self._session}
         with self._client.stream("GET", "/gradio_api/queue/data", params=session) as messages:

@@ -99,8 +99,8 @@ def export(
         remote_code: whether the checkpoint's own code may run.
 
     Raises:
-        UserError: the checkpoint cannot be exported, PyTorch is not installed, or `out` is not an
-            earlier export or cannot be written.
+        UserError: the checkpoint cannot be exported, PyTorch is not installed, `out` is not an
+            earlier export, or a file cannot be read or written.
     """
     if weights not in get_args(Weights):
         raise UserError("weights", weights, f"choose {', '.join(get_args(Weights))}")
@@ -120,8 +120,9 @@ def export(
             out.rename(old)
         made.rename(out)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError("output", str(out), f"could not be written ({reason})") from None
+        reason = (error.strerror or str(error) or type(error).__name__).strip().splitlines()[0]
+        remedy = f"could not be read or written ({reason})"
+        raise UserError("file", str(error.filename or out), remedy) from None
     finally:
         for left in (made, old):
             shutil.rmtree(left, ignore_errors=True)
