@@ -68,9 +68,10 @@ def test_what_was_found_before_a_step_failed_is_written(monkeypatch, tmp_path):
     monkeypatch.setattr(trial, "Server", server)
     monkeypatch.setattr(trial, "_starting", starting)
     output = tmp_path / "trial.json"
-    with pytest.raises(RuntimeError, match="not ready"):
-        trial.main(["--output", str(output)])
-    assert [each["claim"] for each in json.loads(output.read_text())["findings"]] == ["a claim"]
+    assert trial.main(["--output", str(output)]) == 1
+    written = json.loads(output.read_text())
+    assert [each["claim"] for each in written["findings"]] == ["a claim"]
+    assert "app.py is not ready" in written["failure"]
 
 
 def test_a_tab_is_closed_where_the_trial_fails_before(monkeypatch):
