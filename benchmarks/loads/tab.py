@@ -34,8 +34,7 @@ class Tab:
         self._client.get("/").raise_for_status()
         with ExitStack() as stack:
             address = f"/gradio_api/heartbeat/{self._session}"
-            heartbeat = stack.enter_context(self._client.stream("GET", address, timeout=None))
-            next(heartbeat.iter_lines())
+            stack.enter_context(self._client.stream("GET", address, timeout=None))
             for event in self._events:
                 if any(kind == "load" for _, kind in event["targets"]):
                     self._load(event)
