@@ -24,7 +24,7 @@ from tests.served import (
     status_says,
     wait_for_end,
 )
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
@@ -180,7 +180,8 @@ def test_a_server_that_is_stopped_ends_the_runs_of_the_api():
 
 
 def asked(url, endpoint, *values):
-    return httpx.post(f"{url}gradio_api/call/{endpoint}", json={"data": [*values]})
+    asked = {"data": [*values]}
+    return httpx.post(f"{url}gradio_api/call/{endpoint}", json=asked, timeout=PATIENCE)
 
 
 def test_where_the_queue_is_full_the_page_opens_and_tells_its_status(browser):
