@@ -3,10 +3,10 @@
 from contextlib import closing, contextmanager
 
 import httpx
-from playwright.sync_api import expect
 
 from tests.fake_dolly import PAIR, loader_of
 from tests.traces import MARKUP, WORDS
+from tests.waiting import wait_until
 from ui.page import Page
 
 LANES = ("autoregressive", "speculative")
@@ -83,9 +83,19 @@ def run(page, instruction="Say something", begins=True):
 
 
 def set_temperature(page, value):
-    """Types it; returns once the page has taken it, as its slider shows."""
-    page.get_by_label("number input for Temperature").fill(value)
-    expect(page.get_by_label("range slider for Temperature")).to_have_value(value)
+    """Types it until the page has taken it, as its slider shows. As Settings open for the first
+    time, Gradio draws them and then updates each field, over what was typed meanwhile.
+    """
+    number = page.get_by_label("number input for Temperature")
+    slider = page.get_by_label("range slider for Temperature")
+
+    def taken():
+        next_frame(page)
+        number.fill(value)
+        next_frame(page)
+        return slider.input_value() == value
+
+    wait_until(taken)
 
 
 def wait_for_end(page, reason="length", skip=True):
