@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
+from pipeline.environment import give_back_memory
+
 Report = TypeVar("Report")
 
 _PERIOD = 0.1  # seconds between two reports of work that waits
@@ -35,10 +37,13 @@ class Turn:
                 if self.closed:
                     return
                 yield None
-            for report in work:
-                yield report
-                if self.closed:
-                    return
+            try:
+                for report in work:
+                    yield report
+                    if self.closed:
+                        return
+            finally:  # before the next run, whose times it would disturb
+                give_back_memory()
 
     @property
     def taken(self) -> bool:
