@@ -118,7 +118,9 @@ class Cluster:
                 ray.init(self._address, **options)
             except (ConnectionError, ValueError) as error:  # the latter of what is no address
                 reason = " ".join(str(error).split())
-                remedy = f"no cluster there ({reason})"
+                remedy = (
+                    f"no cluster there ({reason}); if it asks for a token, set RAY_AUTH_MODE=token"
+                )
                 raise UserError("ray address", self._address, remedy) from None
         serve.start(proxy_location="Disabled", logging_config=_QUIET)
 
