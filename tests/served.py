@@ -6,12 +6,19 @@ import httpx
 
 from tests.fake_dolly import PAIR, loader_of
 from tests.traces import MARKUP, WORDS
-from tests.waiting import wait_until
 from ui.page import Page
 
 LANES = ("autoregressive", "speculative")
 PLAIN = WORDS
 HOSTILE = "".join(MARKUP)
+FIELDS = (
+    "Draft length K",
+    "number input for Temperature",
+    "Seed",
+    "New tokens",
+    "KV precision",
+    "Verification",
+)  # one of each kind, of those that every mode shows
 
 
 @contextmanager
@@ -82,20 +89,15 @@ def run(page, instruction="Say something", begins=True):
         page.locator(".panes[data-source=live]").wait_for()
 
 
-def set_temperature(page, value):
-    """Types it until the page has taken it, as its slider shows. As Settings open for the first
-    time, Gradio draws them and then updates each field, over what was typed meanwhile.
+def open_settings(page):
+    """Opens them for the first time; returns once they can be typed into. Gradio draws the fields
+    as they open, and a frame later updates each one, over what was typed meanwhile.
     """
-    number = page.get_by_label("number input for Temperature")
-    slider = page.get_by_label("range slider for Temperature")
-
-    def taken():
+    page.get_by_text("Settings").click()
+    for label in FIELDS:
+        page.get_by_label(label, exact=True).wait_for()
+    for _ in range(2):
         next_frame(page)
-        number.fill(value)
-        next_frame(page)
-        return slider.input_value() == value
-
-    wait_until(taken)
 
 
 def wait_for_end(page, reason="length", skip=True):

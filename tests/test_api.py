@@ -18,7 +18,7 @@ from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import POLICIES
-from tests.served import event, opened, run, shown, wait_for_end
+from tests.served import event, open_settings, opened, run, shown, wait_for_end
 
 QUOTED = "Say \"it's\" \\n\n'''twice''' \u2028 {name} ünï 🐕"
 
@@ -39,7 +39,7 @@ def test_the_example_of_the_page_runs_as_it_stands(page, url):
 def test_the_copied_script_runs_what_the_page_ran(browser, url, dolly):
     browser.grant_permissions(["clipboard-read", "clipboard-write"])
     with opened(browser, url) as page:
-        page.get_by_role("button", name="Settings").click()
+        open_settings(page)
         page.get_by_label("New tokens").fill("9")
         page.get_by_label("KV precision").click()
         page.get_by_role("option", name="u8").click()
@@ -66,7 +66,7 @@ def test_the_copied_script_runs_what_the_page_ran(browser, url, dolly):
 def test_the_copied_script_names_only_what_differs_from_the_defaults(browser, url, dolly):
     browser.grant_permissions(["clipboard-read", "clipboard-write"])
     with opened(browser, url) as page:
-        page.get_by_role("button", name="Settings").click()
+        open_settings(page)
         page.get_by_label("Instruction").fill("Say it")
         page.get_by_role("button", name="Copy as Python").click()
         page.wait_for_function(  # in the page, since it is said for two seconds

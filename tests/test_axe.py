@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.served import opened, run, status_says, to_the_end, wait_for_end
+from tests.served import open_settings, opened, run, status_says, to_the_end, wait_for_end
 from ui.tabs.registry import TABS
 
 GRAVE = ("serious", "critical")
@@ -28,8 +28,7 @@ def test_axe_finds_nothing_serious_before_and_after_a_race(browser, url, theme):
         page.emulate_media(color_scheme=theme)
         page.goto(url)
         status_says(page, "Ready")
-        page.get_by_text("Settings").click()
-        page.get_by_label("Seed", exact=True).wait_for()
+        open_settings(page)
         assert violations(page) == {}
         run(page)
         wait_for_end(page)

@@ -14,12 +14,11 @@ from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import (
     PLAIN,
-    next_frame,
+    open_settings,
     opened,
     run,
     served,
     served_page,
-    set_temperature,
     status_says,
     wait_for_end,
 )
@@ -35,10 +34,7 @@ HOSTILE = (
 @pytest.fixture
 def page(browser, url):
     with opened(browser, url) as page:
-        page.get_by_text("Settings").click()
-        for label in ("Draft length K", "number input for Temperature", "Seed", "KV precision"):
-            page.get_by_label(label, exact=True).wait_for()
-        next_frame(page)  # by then Gradio has updated each field with what it held back
+        open_settings(page)
         yield page
 
 
@@ -94,7 +90,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     started = len(dolly.started)
     page.get_by_label("Instruction").fill(HOSTILE)
-    set_temperature(page, "0.7")
+    page.get_by_label("number input for Temperature").fill("0.7")
     page.get_by_label("Seed", exact=True).fill("5")
     choose(page, "Draft length K", "6")
     choose(page, "Schedule", "one after the other")
@@ -118,7 +114,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
         other.wait_for_function(
             "text => document.querySelector('#instruction textarea').value === text", arg=HOSTILE
         )
-        other.get_by_text("Settings").click()
+        open_settings(other)
         expect(other.get_by_label("number input for Temperature")).to_have_value("0.7")
         expect(other.get_by_label("Seed", exact=True)).to_have_value("5")
         expect(other.get_by_label("Draft length K", exact=True)).to_have_value("6")
@@ -155,8 +151,7 @@ def test_an_example_fills_the_form_and_runs_it(page, dolly):
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_no_label_of_a_menu_runs_under_its_caret(browser, url, width):
     with opened(browser, url, width) as page:
-        page.get_by_text("Settings").click()
-        page.get_by_label("Seed", exact=True).wait_for()
+        open_settings(page)
         overlaps = page.eval_on_selector_all(
             "#settings .wrap-inner",
             """menus => menus.map((menu) => {
@@ -174,7 +169,7 @@ def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(brows
     small = Page(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)
     with served_page(small) as url, opened(browser, f"{url}?max_new_tokens=100") as page:
         page.get_by_test_id("notice").filter(has_text="max_new_tokens=100").wait_for()
-        page.get_by_text("Settings").click()
+        open_settings(page)
         expect(page.get_by_label("New tokens", exact=True)).to_have_value("8")
         page.get_by_role("button", name="An example").click()
         page.locator(".panes[data-source=live]").wait_for()
@@ -229,7 +224,7 @@ def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
 def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browser):
     dolly = FakeDolly(PLAIN)
     with served(dolly) as url, opened(browser, url) as other, opened(browser, url) as page:
-        page.get_by_text("Settings").click()
+        open_settings(page)
         page.get_by_label("Pair", exact=True).click()
         page.get_by_role("option").filter(has_text="Dolly v2 12B").wait_for()
         page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
@@ -257,7 +252,7 @@ def drafters(page):
 def test_a_block_draft_is_offered_for_a_pair_that_has_one(page, browser):
     assert drafters(page) == ["Draft model", "Lookup", "Hybrid", "Memory"]
     with served(FakeDolly(PLAIN), WITH_BLOCK) as url, opened(browser, url) as other:
-        other.get_by_text("Settings").click()
+        open_settings(other)
         assert drafters(other) == ["Draft model", "Block draft", "Lookup", "Hybrid", "Memory"]
 
 
@@ -273,7 +268,7 @@ def test_a_link_that_asks_for_a_drafter_that_the_pair_lacks_is_one_line(browser,
 def test_another_pair_brings_its_drafters_and_replaces_the_one_that_it_lacks(browser):
     dolly = FakeDolly(PLAIN)
     with served(dolly, WITH_BLOCK) as url, opened(browser, f"{url}?drafter=block") as page:
-        page.get_by_text("Settings").click()
+        open_settings(page)
         page.get_by_label("Pair", exact=True).click()
         page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
         page.get_by_role("button", name="Load", exact=True).click()

@@ -20,7 +20,7 @@ from pipeline.digits import DIGITS, FOLDER, LEVELS, PIXELS, Digits, Drawing, pro
 from pipeline.errors import UserError
 from pipeline.request import Request
 from tests.chi_square import assert_follows
-from tests.served import opened, set_temperature, status_says
+from tests.served import open_settings, opened, status_says
 from training import digits as training
 from training.fit import LOSSES
 from training.recipe import Phase
@@ -201,8 +201,8 @@ def test_the_page_draws_digits_with_both_methods(page):
     expect(page.locator("[data-testid=digits] .image")).to_have_count(2 * len(DIGITS))
     expect(page.locator(".panes[data-source=record]")).to_be_visible()  # the run shown stays
 
-    page.get_by_text("Settings").click()
-    set_temperature(page, "1")
+    open_settings(page)
+    page.get_by_label("number input for Temperature").fill("1")
     page.get_by_role("button", name="Draw ten digits").click()
     claim.get_by_text("Same distribution").wait_for()
     assert pixels(page, "autoregressive") != slow

@@ -20,11 +20,11 @@ from tests.served import (
     PLAIN,
     assert_shows,
     next_frame,
+    open_settings,
     opened,
     run,
     seek,
     served,
-    set_temperature,
     shown,
     status_says,
     to_the_end,
@@ -301,8 +301,8 @@ def test_buttons_and_keys_step_and_space_plays(page):
 
 
 def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dolly):
-    page.get_by_text("Settings").click()
-    set_temperature(page, "1")
+    open_settings(page)
+    page.get_by_label("number input for Temperature").fill("1")
     run(page)
     wait_for_end(page)
     lane = dolly.last_trace().speculative

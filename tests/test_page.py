@@ -29,11 +29,11 @@ from tests.served import (
     PLAIN,
     assert_shows,
     next_frame,
+    open_settings,
     opened,
     run,
     served,
     served_page,
-    set_temperature,
     shown,
     status_says,
     to_the_end,
@@ -233,8 +233,8 @@ def test_without_colour_no_two_kinds_of_token_look_alike(page, theme):
 
 
 def test_a_token_tells_its_story_by_pointer_and_by_keyboard(page, dolly):
-    page.get_by_text("Settings").click()
-    set_temperature(page, "1")
+    open_settings(page)
+    page.get_by_label("number input for Temperature").fill("1")
     run(page)
     wait_for_end(page)
     lane = dolly.last_trace().speculative
@@ -329,7 +329,7 @@ def test_bad_input_gets_its_one_line_from_the_api(url, endpoint, field, value, l
 def test_bad_input_gets_its_one_line_on_the_page(page):
     """Where the page lets it be entered: its sliders do not leave their range."""
     notice = page.get_by_test_id("notice")
-    page.get_by_text("Settings").click()
+    open_settings(page)
     for label, value, line in (
         ("Instruction", " ", "instruction: “” —"),
         (
@@ -368,7 +368,7 @@ def test_a_failing_engine_is_one_line_and_the_next_run_works(page, dolly):
 def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
     dolly.texts = [" w" * 3, "i" * 400, *PLAIN[2:]]
     with opened(browser, url, width) as page:
-        page.get_by_text("Settings").click()
+        open_settings(page)
         run(page)
         wait_for_end(page)
         page.locator(".plot").first.scroll_into_view_if_needed()  # else it is not drawn anew
@@ -407,8 +407,7 @@ def test_at_twice_the_size_nothing_is_cut_off_or_scrolls_sideways(browser, url):
         page.wait_for_function("devicePixelRatio === 2 && innerWidth === 683")
         run(page)
         wait_for_end(page)
-        page.get_by_text("Settings").click()
-        page.get_by_label("Seed", exact=True).wait_for()
+        open_settings(page)
         page.get_by_role("button", name="Tour", exact=True).click()
         page.get_by_test_id("tour").wait_for()
         for tab in TABS:
@@ -435,8 +434,7 @@ def test_a_checked_box_looks_checked(page, theme):
 
 
 def test_the_box_that_is_typed_into_has_a_ring_and_every_input_a_border(page):
-    page.get_by_text("Settings").click()
-    page.get_by_label("Seed", exact=True).wait_for()
+    open_settings(page)
     style = "e => { const s = getComputedStyle(e); return [s.boxShadow, s.borderTopStyle]; }"
     ring = "rgb(6, 80, 194) 0px 0px 0px 2px inset"
     for label in ("Instruction", "Seed", "New tokens", "Top-k"):

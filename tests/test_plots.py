@@ -12,10 +12,10 @@ from tests.served import (
     MARKUP,
     PLAIN,
     next_frame,
+    open_settings,
     opened,
     run,
     seek,
-    set_temperature,
     wait_for_end,
 )
 from ui.plots.table import Table
@@ -357,8 +357,8 @@ def test_a_sampled_verdict_leads_to_the_test_of_its_claim(page):
     run(page)
     wait_for_end(page)
     expect(link).to_be_hidden()  # greedy: the texts themselves were compared
-    page.get_by_text("Settings").click()
-    set_temperature(page, "1")
+    open_settings(page)
+    page.get_by_label("number input for Temperature").fill("1")
     run(page)
     wait_for_end(page)
     link.click()

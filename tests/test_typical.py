@@ -22,7 +22,7 @@ from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.chi_square import assert_follows
 from tests.fake_dolly import PAIR, FakeDolly
-from tests.served import opened, run, wait_for_end
+from tests.served import open_settings, opened, run, wait_for_end
 from tests.traces import WORDS, ran
 from ui.link import read
 from ui.tabs.how import how
@@ -209,7 +209,7 @@ def test_how_it_works_and_the_tour_do_not_say_that_the_text_stays_the_same():
 
 def test_the_switch_is_off_and_says_lossy_wherever_its_text_is_shown(page, dolly):
     verdict_card = page.get_by_test_id("verdict")
-    page.get_by_text("Settings").click()
+    open_settings(page)
     switch = page.get_by_label("Verification")
     expect(switch).to_have_value("Token by token")
     switch.click()
@@ -229,7 +229,7 @@ def test_the_switch_is_off_and_says_lossy_wherever_its_text_is_shown(page, dolly
 def test_a_link_to_it_fills_the_switch_and_a_token_says_why_it_passed(browser, url, dolly):
     link = f"{url}?verification=typical&temperature=0.8&max_new_tokens=60"
     with opened(browser, link) as page:
-        page.get_by_text("Settings").click()
+        open_settings(page)
         expect(page.get_by_label("Verification")).to_have_value("Typical acceptance: lossy")
         run(page)
         wait_for_end(page)
