@@ -290,6 +290,29 @@ def test_stop_stops_the_run_and_the_next_one_works(page, dolly, stop):
     assert len(shown(page, "autoregressive")) == 100
 
 
+LATE = """late => {
+    const sent = window.fetch;
+    window.fetch = async (url, ...rest) => {
+        if (String(url).endsWith("/cancel")) await new Promise((go) => setTimeout(go, late));
+        return sent(url, ...rest);
+    };
+}"""
+
+
+def test_a_cancellation_that_comes_late_does_not_end_the_next_run(page, dolly):
+    """Gradio cancels whatever this visitor runs by then."""
+    dolly.pause = 0.5
+    run(page)
+    page.locator("[data-testid=pane-autoregressive] .text .tok").nth(3).wait_for()
+    page.evaluate(LATE, 1000)
+    page.get_by_test_id("stop").click()
+    wait_for_end(page, "cancelled")
+    dolly.pause = 0.02  # so that it goes on for longer than a second
+    run(page)
+    wait_for_end(page)
+    assert len(shown(page, "autoregressive")) == 100
+
+
 def test_markup_stays_text(page, dolly):
     dolly.texts = [MARKUP[i % len(MARKUP)] for i in range(len(PLAIN))]
     run(page, HOSTILE)
@@ -372,7 +395,9 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
         run(page)
         wait_for_end(page)
         page.locator(".plot").first.scroll_into_view_if_needed()  # else it is not drawn anew
-        page.locator(".plot .bars").first.wait_for()
+        page.locator(".plot .bars").filter(
+            visible=True
+        ).first.wait_for()  # a prefill may be too thin
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         above, below = (page.get_by_test_id(f"pane-{lane}").bounding_box() for lane in LANES)
         assert below["y"] >= above["y"] + above["height"]

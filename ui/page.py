@@ -203,15 +203,16 @@ class Page:
             for view, button in self._measure.items()
         ]
         running.append(self._digits_button.click(self.draw_digits, **on_models))
-        stopping = controls.stop.click(None, cancels=running).then(
-            self.stop, outputs=self._outputs, **at_once
-        )
+        controls.stop.click(None, cancels=running, api_visibility="private")
+        # Gradio cancels what a visitor runs, not one run of it: who sees the end may start the next
+        # one, so it is shown once the cancellation is over, which counts as a failure.
+        stopping = [event.failure(self.stop, outputs=self._outputs, **at_once) for event in running]
         opening = self._upload.upload(
             self.open_trace,
             **at_once | {"inputs": [session, self._upload]},
             outputs=self._outputs,
         )
-        for event in (*running, stopping, opening):
+        for event in (*running, *stopping, opening):
             event.then(self.offer_files, outputs=self._downloads, **at_once)
         for name, tab in self._tabs.items():
             tab.select(partial(self.select_tab, name), **at_once)
@@ -280,7 +281,7 @@ class Page:
             yield self._show(session, Changes(notice=logged_line(error)))
 
     def stop(self, session: Session) -> Outputs:
-        """Handles a click on Stop, after the running event was cancelled."""
+        """Handles the end of an event that Stop has cancelled."""
         return self._show(session, session.stop())
 
     def open_trace(self, session: Session, file: str | None) -> Outputs:
