@@ -15,7 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.decoding.sampling import Distributions, Logits, SamplingParams
+from pipeline.decoding.lm import Output
+from pipeline.decoding.sampling import Distributions, SamplingParams
 from pipeline.decoding.verification.tokens import Verify, verify
 
 _GREEDY = SamplingParams()
@@ -36,7 +37,7 @@ class Batch(Protocol):
         """Tokens in the cache of each sequence."""
         ...
 
-    def forward(self, tokens: Sequence[Sequence[int]], pad_to: int = 0) -> list[Logits]:
+    def forward(self, tokens: Sequence[Sequence[int]], pad_to: int = 0) -> list[Output]:
         """Appends tokens to each sequence, of which some may get none, in one forward pass.
 
         Args:
@@ -44,7 +45,7 @@ class Batch(Protocol):
             pad_to: tokens of all sequences to pad the pass to. Padding is not cached.
 
         Returns:
-            For each sequence, float32[n, vocab] after each of its n tokens.
+            For each sequence, its logits float32[n, vocab] after each of its n tokens.
         """
         ...
 
@@ -115,10 +116,10 @@ def autoregressive(target: Batch, writing: Writing) -> Iterator[BatchRound]:
     """One forward pass of the target for a token of each text."""
     while writing.ongoing:
         start = perf_counter()
-        logits = target.forward(writing.unread(target))
+        outputs = target.forward(writing.unread(target))
         tokens = tuple(
-            writing.emit(place, (int(of_text[-1].argmax()),)) if len(of_text) else ()
-            for place, of_text in enumerate(logits)
+            writing.emit(place, (int(logits[-1].argmax()),)) if len(logits) else ()
+            for place, (logits, _) in enumerate(outputs)
         )
         yield BatchRound(tokens, perf_counter() - start)
 
@@ -138,13 +139,13 @@ def speculative(
         pending = [
             [*new, *drafted] for new, drafted in zip(writing.unread(target), drafts, strict=True)
         ]
-        logits = target.forward(pending, pad_to=(draft_length + 1) * len(ongoing))
+        outputs = target.forward(pending, pad_to=(draft_length + 1) * len(ongoing))
 
         tokens: list[tuple[int, ...]] = [()] * len(drafts)
         accepted = tested = 0
         for place in ongoing:
             drafted = drafts[place]
-            probs = Distributions(logits[place][-len(drafted) - 1 :], _GREEDY)
+            probs = Distributions(outputs[place].logits[-len(drafted) - 1 :], _GREEDY)
             verdict = verify(probs, None, drafted, rng)
             kept = (*drafted[: verdict.accepted], verdict.token)
             tokens[place] = writing.emit(place, kept)
@@ -163,10 +164,10 @@ def _drafted(draft: Batch, writing: Writing, lengths: Sequence[int]) -> Texts:
     wanted = zip(writing.unread(draft), lengths, strict=True)
     pending = [new if length else [] for new, length in wanted]
     while any(pending):
-        logits = draft.forward(pending, pad_to=2 * len(writing.ongoing))
-        for drafted, of_text in zip(drafts, logits, strict=True):
-            if len(of_text):
-                best = int(of_text[-1].argmax())
+        outputs = draft.forward(pending, pad_to=2 * len(writing.ongoing))
+        for drafted, (logits, _) in zip(drafts, outputs, strict=True):
+            if len(logits):
+                best = int(logits[-1].argmax())
                 drafted.append(best if draft.token_ids is None else int(draft.token_ids[best]))
         pending = [
             drafted[-1:] if len(drafted) < length else []

@@ -39,11 +39,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_checkpoint(family: str, folder: Path) -> PreTrainedModel:
-    """Writes the checkpoint, with a tokenizer; returns the model."""
+def make_checkpoint(family: str, folder: Path, vocab_size: int = VOCABULARY) -> PreTrainedModel:
+    """Writes the checkpoint, with a tokenizer of 1,024 tokens; returns the model."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
-        family, vocab_size=VOCABULARY, bos_token_id=0, eos_token_id=0, **FAMILIES[family]
+        family, vocab_size=vocab_size, bos_token_id=0, eos_token_id=0, **FAMILIES[family]
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     for weights in model.parameters():

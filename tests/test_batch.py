@@ -44,7 +44,7 @@ class FakeBatch:
         assert count
         self.passes.append(max(count, pad_to))
         return [
-            sequence.forward(each, len(each)).logits
+            sequence.forward(each, len(each))
             for sequence, each in zip(self.sequences, tokens, strict=True)
         ]
 
@@ -131,7 +131,7 @@ def test_a_batch_gives_each_sequence_the_bits_that_it_has_alone():
     for counts in ((1,) * 5, (5,) * 5, (3, 0, 1, 9, 2), (1, 0, 0, 0, 0), (0, 7, 0, 7, 0)):
         tokens = [rng.integers(0, 999, count).tolist() for count in counts]
         got = batch.forward(tokens, pad_to=int(rng.integers(0, 40)))
-        for sequence, new, logits in zip(alone, tokens, got, strict=True):
+        for sequence, new, (logits, _) in zip(alone, tokens, got, strict=True):
             assert (logits == sequence.forward(new, len(new)).logits).all()
         kept = [len(sequence) - int(rng.integers(0, 4)) for sequence in alone]
         batch.rollback(kept)
@@ -145,7 +145,7 @@ def test_a_batch_goes_on_when_its_pool_has_grown():
     prompts = [[*range(count, count + 40)] for count in range(4)]
     alone, batch = read(lm, prompts), lm.batch(read(lm, prompts))
     for token in range(80):
-        (*_, logits) = batch.forward([[token]] * 4)
+        (*_, (logits, _)) = batch.forward([[token]] * 4)
         expected = alone[-1].forward([token], logits_to_keep=1).logits
         assert (logits == expected).all()
 

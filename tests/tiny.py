@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from filelock import FileLock
 
 from pipeline.dolly import Dolly
@@ -90,13 +91,14 @@ def _make_block(work: Path, draft: LlamaForCausalLM) -> None:
 
     from training.block import BlockDraft, save_block
     from training.block_ir import export_block
+    from training.draft import Rows
     from training.recipe import Block
 
-    recipe = Block(layers=(), hidden_layers=(0, LAYERS - 1), rank=4)
-    model = BlockDraft(draft, len(recipe.hidden_layers) * WIDTH, recipe)
+    hidden_layers = (0, LAYERS - 1)
+    model = BlockDraft(draft, len(hidden_layers) * WIDTH, Block(rank=4))
     torch.nn.init.normal_(model.after.weight, std=0.05)
-    ids = [*range(VOCABULARY)]
-    save_block(model, ids, work / "draft", work / "block", recipe)
+    rows = Rows([*range(VOCABULARY)], np.arange(VOCABULARY), 0)
+    save_block(model, rows, hidden_layers, work / "draft", work / "block")
     export_block(work / "block", work / "pair" / "tiny" / "block", "int8")
 
 

@@ -1,4 +1,4 @@
-"""A GGUF file of SmolLM2's kind, tiny and with random weights."""
+"""A GGUF file of Qwen2.5's kind, tiny and with random weights."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import gguf
 import numpy as np
 
 LAYERS, WIDTH, HEADS, KV_HEADS, FEED_FORWARD = 3, 64, 4, 2, 128
-SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<reponame>", "<file_sep>")
-MERGES = ("t h", "th e", "Ġ the", "Ġ a", "i n")
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = ("t h", "th e", "Ġ the", "Ġ a", "i n", "o n")
 
 
 def vocabulary() -> list[str]:
-    """The special tokens, the bytes in GPT-2's stand-ins, and the merges' results."""
+    """The bytes in GPT-2's stand-ins, the merges' results, and the special tokens."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     joined = [merge.replace(" ", "") for merge in MERGES]
-    return [*SPECIAL, *sorted(ByteLevel.alphabet()), *joined]
+    return [*sorted(ByteLevel.alphabet()), *joined, *SPECIAL]
 
 
-def write_gguf(path: Path, architecture: str = "llama", pre: str = "smollm") -> Path:
-    """The file; other words than SmolLM2's make one that must be refused."""
+def write_gguf(path: Path, architecture: str = "qwen2") -> Path:
+    """The file; another architecture makes one that transformers does not read."""
     random = np.random.default_rng(0)
     pieces = vocabulary()
     writer = gguf.GGUFWriter(path, architecture)
@@ -33,35 +33,36 @@ def write_gguf(path: Path, architecture: str = "llama", pre: str = "smollm") -> 
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_rope_freq_base(100_000.0)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(len(pieces))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(pieces)
-    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(pieces) - len(SPECIAL)))
+    writer.add_token_types([1] * (len(pieces) - len(SPECIAL)) + [3] * len(SPECIAL))
     writer.add_token_merges(MERGES)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    writer.add_bos_token_id(len(pieces) - 3)
+    writer.add_eos_token_id(len(pieces) - 1)
 
     def add(name: str, *shape: int) -> None:
-        weights = random.normal(size=shape) * (0.1 if len(shape) > 1 else 0) + (len(shape) == 1)
-        writer.add_tensor(f"{name}.weight", weights.astype(np.float32))
+        plain = name.endswith("norm.weight")
+        weights = np.ones(shape) if plain else random.normal(size=shape) * 0.1
+        writer.add_tensor(name, weights.astype(np.float32))
 
-    add("token_embd", len(pieces), WIDTH)
-    add("output_norm", WIDTH)
+    add("token_embd.weight", len(pieces), WIDTH)
+    add("output.weight", len(pieces), WIDTH)
+    add("output_norm.weight", WIDTH)
     narrow = WIDTH // HEADS * KV_HEADS
     for layer in range(LAYERS):
         here = f"blk.{layer}"
-        add(f"{here}.attn_norm", WIDTH)
-        add(f"{here}.ffn_norm", WIDTH)
-        add(f"{here}.attn_q", WIDTH, WIDTH)
-        add(f"{here}.attn_k", narrow, WIDTH)
-        add(f"{here}.attn_v", narrow, WIDTH)
-        add(f"{here}.attn_output", WIDTH, WIDTH)
-        add(f"{here}.ffn_gate", FEED_FORWARD, WIDTH)
-        add(f"{here}.ffn_up", FEED_FORWARD, WIDTH)
-        add(f"{here}.ffn_down", WIDTH, FEED_FORWARD)
+        add(f"{here}.attn_norm.weight", WIDTH)
+        add(f"{here}.ffn_norm.weight", WIDTH)
+        for name, size in (("q", WIDTH), ("k", narrow), ("v", narrow)):
+            add(f"{here}.attn_{name}.weight", size, WIDTH)
+            add(f"{here}.attn_{name}.bias", size)
+        add(f"{here}.attn_output.weight", WIDTH, WIDTH)
+        add(f"{here}.ffn_gate.weight", FEED_FORWARD, WIDTH)
+        add(f"{here}.ffn_up.weight", FEED_FORWARD, WIDTH)
+        add(f"{here}.ffn_down.weight", WIDTH, FEED_FORWARD)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

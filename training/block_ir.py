@@ -84,7 +84,11 @@ def add_inputs(model: ov.Model, fuse: np.ndarray[Any, Any], slots: np.ndarray[An
 
 def _embedding(model: ov.Model) -> ov.Output:
     """What the lookup of the token ids returns."""
-    for node in model.get_ordered_ops():
-        if node.get_type_name() == "Gather" and "embed_tokens" in node.get_friendly_name():
+    readers = model.input("input_ids").get_node().output(0).get_target_inputs()
+    while readers:
+        node = readers.pop().get_node()
+        if node.get_type_name() == "Gather" and len(node.input_value(0).get_partial_shape()) == 2:
             return node.output(0)
+        if node.get_type_name() == "Convert":
+            readers |= node.output(0).get_target_inputs()
     raise ValueError("no embedding of tokens")

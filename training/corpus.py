@@ -64,6 +64,34 @@ def training_records(data: Path) -> list[Record]:
     return [record for record in dolly(data) if record.question not in tested]
 
 
+def own_instructions(path: Path) -> list[Record]:
+    """Those of a user's file: a line of JSON each, {"instruction", "context"}, or plain text.
+
+    Raises:
+        UserError: the file is not there, is empty, or a line is damaged.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise UserError("instructions", str(path), "is not there, or is no text in UTF-8") from None
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line) if line.startswith("{") else {"instruction": line})
+            rows[-1]["instruction"].strip()
+        except (ValueError, KeyError, AttributeError):
+            where, remedy = (
+                f"{path.name}, line {number}",
+                'must be JSON with "instruction", or text',
+            )
+            raise UserError("instructions", where, remedy) from None
+    if not rows:
+        raise UserError("instructions", str(path), "is empty; write an instruction a line")
+    return [_record({"response": ""} | row) for row in rows]
+
+
 def _record(row: dict[str, Any]) -> Record:
     context = row.get("context", "").strip()
     return Record(row["instruction"].strip(), context, row["response"].strip())

@@ -32,9 +32,11 @@ from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
 from pipeline.trace.repetition import body, repeats
 from training import bars, corpus
+from training.base import BASE
 from training.command import Command, new_parser, one_line_errors, timed
 from training.corpus import Record
 from training.files import replacing
+from training.generation import quantised
 from training.measurements import Measurements, Row, Series
 
 EVALUATION, READING, KEPT = "evaluation.json", "reading.json", "evaluation.jsonl"
@@ -133,11 +135,10 @@ def language(command: Command, records: Mapping[int, Record]) -> Part:
     """
     folders = {
         "shipped": command.work / "pair" / "target",
-        "float32": command.work / "ir" / "target" / "f32",
-        "base": command.work / "ir" / "base" / "f32",
+        "float32": quantised(command.target, command.work, "f32"),
     }
-    if not folders["base"].is_dir():
-        del folders["base"]
+    if (command.work / BASE).is_dir():
+        folders["base"] = quantised(command.work / BASE, command.work, "f32")
     tokenizer = Tokenizer(folders["shipped"])
     ending = tokenizer.encode(f"\n\n{END_KEY}")
     scored: dict[int, tuple[list[int], list[int]]] = {}

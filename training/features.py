@@ -1,166 +1,168 @@
-"""What the block drafter learns from: the target's hidden states and probabilities on its answers.
+"""What the drafts learn from: the target's answers, with what it computed on each of their tokens.
 
-`python -m training.features` reads WORK/answers.jsonl with the target in INT4, as it is shipped.
-The rows are packed once and kept on disk, so that training needs no target; an interrupted run
-continues.
+A folder of flat files with a row for every token of every prompt and answer, one text after
+another, which grow as texts are added, and an index with a line for each text. What an interruption
+left without its line is written over. Training maps the files from disk, so they may exceed memory.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from pipeline.errors import UserError
-from training import packing, target
-from training.answers import read_answers, teacher
-from training.command import Command, run
-from training.packing import IGNORED, Batch
-from training.recipe import Recipe
+from training.files import whole_lines
+from training.generation import Text
+from training.packing import IGNORED, Example
 
 FEATURES = "features"
-_ROWS = 8  # of a packed batch
-_EPSILON = 1e-5
-_STATE = "state.json"
+_INDEX, _ABOUT = "index.jsonl", "about.json"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Features:
-    """Packed rows of answers, and what the target computed on them. Arrays are mapped from disk.
+    """The texts of a folder, mapped from disk.
+
+    Args:
+        folder: written by a `FeatureWriter`.
 
     Attributes:
-        tokens, positions, segments: int64[rows, pack], as in `packing.Batch`.
-        wanted: bool[rows, pack], where the target predicts a token of an answer.
-        hidden: float16[rows, pack, layers * width], the streams after some layers, each of unit
-            root mean square.
-        top_tokens, top_probs: int32 and float16[rows, pack, top], its most likely tokens.
+        begins, prompts, ends: int64[texts], the first row of each text, its number of prompt
+            tokens, and the row after its last one.
+        tokens: int32[rows].
+        hidden: float16[rows, layers * width], the target's hidden states after a token, each
+            layer's of unit root mean square.
+        top_tokens, top_probs: int32 and float16[rows, top], the most likely tokens after a token
+            where the target wrote the next one, and their probabilities.
+
+    Raises:
+        UserError: there are none.
     """
 
-    tokens: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    segments: NDArray[np.int64]
-    wanted: NDArray[np.bool_]
-    hidden: NDArray[np.float16]
-    top_tokens: NDArray[np.int32]
-    top_probs: NDArray[np.float16]
+    def __init__(self, folder: Path) -> None:
+        index = _read_index(folder)
+        if not index:
+            raise UserError("features", str(folder), "are not there; write the answers first")
+        counts = np.array([text["tokens"] for text in index])
+        self.ends: NDArray[np.int64] = counts.cumsum()
+        self.begins: NDArray[np.int64] = self.ends - counts
+        self.prompts: NDArray[np.int64] = np.array([text["prompt"] for text in index])
+        columns = _columns(_about(folder))
+        rows = int(self.ends[-1])
+        maps: dict[str, Any] = {
+            name: np.memmap(folder / f"{name}.bin", kind, "r", shape=(rows, *shape))
+            for name, (kind, shape) in columns.items()
+        }
+        self.tokens: NDArray[np.int32] = maps["tokens"]
+        self.hidden: NDArray[np.float16] = maps["hidden"]
+        self.top_tokens: NDArray[np.int32] = maps["top_tokens"]
+        self.top_probs: NDArray[np.float16] = maps["top_probs"]
+
+    @property
+    def answered(self) -> int:
+        """Tokens that the target wrote."""
+        return int((self.ends - self.begins - self.prompts).sum())
 
     def likeliest(self) -> NDArray[np.int32]:
         """The target's first choice wherever it wrote."""
-        return self.top_tokens[:, :, 0][self.wanted]
+        spans = zip(self.begins + self.prompts - 1, self.ends - 1, strict=True)
+        return np.concatenate([self.top_tokens[begin:end, 0] for begin, end in spans])
 
-    def shuffled(self, rows: int, seed: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
-        """The numbers of all rows once, so many at a time."""
-        order = np.random.default_rng(seed).permutation(len(self.tokens))
-        for at in range(0, len(order), rows):
-            yield np.sort(order[at : at + rows])
+    def prompt_tokens(self) -> set[int]:
+        """The tokens that all prompts have in common."""
+        spans = zip(self.begins, self.begins + self.prompts, strict=True)
+        return set.intersection(*(set(self.tokens[begin:end].tolist()) for begin, end in spans))
 
+    def shared_prefix(self) -> int:
+        """With how many tokens all prompts begin."""
+        longest = int(self.prompts.min()) - 1
+        first = self.tokens[: self.prompts[0]]
+        for begin in self.begins:
+            differs = np.flatnonzero(self.tokens[begin : begin + longest] != first[:longest])
+            longest = int(differs[0]) if len(differs) else longest
+        return longest
 
-def main(command: Command) -> None:
-    """Writes WORK/features."""
-    recipe, source = command.recipe, command.work / target.TARGET
-    answers = read_answers(command.work)
-    prefix = packing.shared_prefix(target.load_tokenizer(source))
-    examples = [packing.example(len(prefix), prompt, answer) for prompt, answer in answers]
-    batches = list(packing.pack(examples, prefix, recipe.block_phase.pack, _ROWS, recipe.seed))
-    features, done, folder = _open(command.work, recipe, sum(len(b.tokens) for b in batches), "r+")
-    model = teacher(source, recipe)
-    streams = _record_streams(model, recipe.block.hidden_layers)
-    at = 0
-    for batch in tqdm(batches, desc="features"):
-        rows = slice(at, at := at + len(batch.tokens))
-        if at <= done:
-            continue
-        _fill(features, rows, batch, model, streams, recipe.answers.top)
-        (folder / _STATE).write_text(json.dumps([_fingerprint(recipe), len(features.tokens), at]))
-    print(f"{len(examples)} answers, {int(features.wanted.sum())} tokens of them, in {folder}")
+    def examples(self, skipped: int = 0) -> tuple[list[Example], range]:
+        """Every text for `packing.pack`, and the prefix that all have in common. In place of tokens
+        stand the numbers of their rows; a target is the row itself, where the target wrote the next
+        token.
 
-
-def load_features(work: Path, recipe: Recipe) -> Features:
-    """Raises UserError if the stage has not run to its end with this recipe."""
-    features, done, folder = _open(work, recipe, 0, "r")
-    if done < len(features.tokens):
-        remedy = "are not complete; run python -m training.features again"
-        raise UserError("features", str(folder), remedy)
-    return features
+        Args:
+            skipped: tokens at the beginning of every text that are left out.
+        """
+        prefix = max(skipped, self.shared_prefix())
+        made = []
+        for begin, prompt, end in zip(self.begins, self.prompts, self.ends, strict=True):
+            rows = np.arange(begin + prefix, end - 1)
+            made.append(Example(rows, np.where(rows >= begin + prompt - 1, rows, IGNORED)))
+        return made, range(skipped, prefix)
 
 
-@torch.inference_mode()
-def _fill(
-    features: Features, rows: slice, batch: Batch, model: Any, streams: list[Any], top: int
-) -> None:
-    on_device = batch.to(model.device)
-    logits, _ = target.packed_logits(model, on_device)
-    best = logits.float().softmax(-1).topk(top)
-    wanted = (batch.targets != IGNORED).numpy()
-    features.tokens[rows], features.positions[rows] = batch.tokens, batch.positions
-    features.segments[rows], features.wanted[rows] = batch.segments, wanted
-    hidden = torch.cat([unit(stream.float()) for stream in streams], -1)
-    features.hidden[rows] = hidden.half().cpu().numpy()
-    features.top_tokens[rows][wanted] = best.indices.int().cpu().numpy()
-    features.top_probs[rows][wanted] = best.values.half().cpu().numpy()
+class FeatureWriter:
+    """Adds texts to a folder, which continues where it was interrupted.
+
+    Args:
+        folder: made if it is not there.
+        about: all that shapes the texts, with "width" of the hidden states and "top" among it.
+
+    Attributes:
+        written: the keys of the texts that are there.
+
+    Raises:
+        UserError: the folder's texts were written with another `about`.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / _ABOUT).is_file():
+            (folder / _ABOUT).write_text(json.dumps(dict(about)), encoding="utf-8")
+        if _about(folder) != json.loads(json.dumps(dict(about))):
+            remedy = "were written by another target or recipe; delete them, or name another --work"
+            raise UserError("features", str(folder), remedy)
+        index = _read_index(folder)
+        self.written = {(text["sample"], text["number"]) for text in index}
+        self._folder, self._columns = folder, _columns(about)
+        self._rows = sum(text["tokens"] for text in index)
+
+    def add(self, text: Text, sample: int) -> None:
+        """Adds a text: the `sample`-th to its prompt."""
+        count, prompt = len(text.prompt) + len(text.tokens), len(text.prompt)
+        rows: dict[str, Any] = {
+            name: np.zeros((count, *shape), kind) for name, (kind, shape) in self._columns.items()
+        }
+        rows["tokens"][:] = [*text.prompt, *text.tokens]
+        rows["hidden"][:-1] = np.concatenate(text.hidden)
+        rows["top_tokens"][prompt - 1 : -1] = text.top_tokens
+        rows["top_probs"][prompt - 1 : -1] = text.top_probs
+        for name, (kind, shape) in self._columns.items():
+            path = self._folder / f"{name}.bin"
+            size = self._rows * np.dtype(kind).itemsize * int(np.prod(shape))
+            with path.open("r+b" if path.exists() else "wb") as file:
+                file.seek(size)
+                file.write(rows[name].tobytes())
+        line = {"sample": sample, "number": text.number, "prompt": prompt, "tokens": count}
+        with (self._folder / _INDEX).open("a", encoding="utf-8") as index:
+            index.write(json.dumps(line) + "\n")
+        self._rows += count
 
 
-def unit(stream: torch.Tensor) -> torch.Tensor:
-    """Each vector of the last axis, scaled to a root mean square of 1."""
-    return stream * torch.rsqrt(stream.square().mean(-1, keepdim=True) + _EPSILON)
+def _read_index(folder: Path) -> list[dict[str, int]]:
+    return [json.loads(line) for line in whole_lines(folder / _INDEX)]
 
 
-def _record_streams(model: Any, layers: tuple[int, ...]) -> list[Any]:
-    """A list that each forward pass fills with the residual streams after these layers."""
-    streams: list[Any] = [None] * len(layers)
-    for place, layer in enumerate(layers):
-
-        def keep(module: Any, inputs: Any, output: Any, place: int = place) -> None:
-            streams[place] = output[0] if isinstance(output, tuple) else output
-
-        model.model.layers[layer].register_forward_hook(keep)
-    return streams
+def _about(folder: Path) -> Any:
+    return json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
 
 
-def _fingerprint(recipe: Recipe) -> str:
-    parts = (recipe.block.hidden_layers, recipe.block_phase.pack)
-    return target.fingerprint(recipe, "repetition", "instructions", "answers") + json.dumps(parts)
-
-
-def _open(
-    work: Path, recipe: Recipe, rows: int, mode: Literal["r", "r+"]
-) -> tuple[Features, int, Path]:
-    """The arrays, how many rows are filled, and their folder; makes them if `mode` allows it."""
-    folder, made_with, done = work / FEATURES, "", 0
-    if (folder / _STATE).is_file():
-        made_with, kept, done = json.loads((folder / _STATE).read_text())
-        rows = rows or kept
-    fresh = made_with != _fingerprint(recipe)
-    if fresh and mode == "r":
-        remedy = "are not there, or of another recipe; run python -m training.features first"
-        raise UserError("features", str(folder), remedy)
-    folder.mkdir(exist_ok=True)
-    pack, top = recipe.block_phase.pack, recipe.answers.top
-    width = json.loads((work / target.TARGET / "config.json").read_text())["hidden_size"]
-    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
-        "tokens": (np.int64, ()),
-        "positions": (np.int64, ()),
-        "segments": (np.int64, ()),
-        "wanted": (np.bool_, ()),
-        "hidden": (np.float16, (len(recipe.block.hidden_layers) * width,)),
-        "top_tokens": (np.int32, (top,)),
-        "top_probs": (np.float16, (top,)),
+def _columns(about: Mapping[str, Any]) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """The type of each file, and the shape of its rows."""
+    return {
+        "tokens": (np.int32, ()),
+        "hidden": (np.float16, (about["width"],)),
+        "top_tokens": (np.int32, (about["top"],)),
+        "top_probs": (np.float16, (about["top"],)),
     }
-    arrays: dict[str, Any] = {
-        name: np.memmap(
-            folder / f"{name}.bin", kind, "w+" if fresh else mode, shape=(rows, pack, *tail)
-        )
-        for name, (kind, tail) in shapes.items()
-    }
-    return Features(**arrays), 0 if fresh else done, folder
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

@@ -1,16 +1,24 @@
-"""Many texts at once, by OpenVINO GenAI."""
+"""Many texts at once, on the pipeline's own engine, with what the model computed on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
+from numpy.typing import NDArray
 
-_CACHE_GB = 2  # of keys and values of all texts being written
-_AT_ONCE = 64  # texts that are being written
+from pipeline.decoding.lm import Output
+from pipeline.decoding.sampling import SamplingParams, sample_token
+from pipeline.models.export import export
+from pipeline.models.pairs import Weights
+from pipeline.runtime.model import OVModel
+from pipeline.runtime.sequence import OVCausalLM
+
+_EPSILON = 1e-5
+
+Prompt = tuple[int, list[int]]  # its number, and its token ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,36 +29,124 @@ class Writing:
         longest: tokens of it.
         ends: tokens that end it, each its last one.
         temperature: 0 takes the most likely token.
+        top: how many of the most likely tokens are kept at each of its tokens.
     """
 
     longest: int
     ends: frozenset[int]
     temperature: float = 0.0
     top_p: float = 1.0
+    top: int = 0
 
 
-Generate = Callable[[Sequence[list[int]], Writing, int], list[list[int]]]
+@dataclass(slots=True)
+class Text:
+    """A text, while it is written and when it is complete.
+
+    Attributes:
+        number: of its prompt.
+        prompt: token ids.
+        tokens: those written.
+        hidden: float16[n, layers * width] of each forward pass: the hidden states after every
+            token but the last written one, each layer's of unit root mean square. None where the
+            model returns none.
+        top_tokens, top_probs: int32[top] and float16[top] for every written token: the model's
+            most likely tokens in its place.
+    """
+
+    number: int
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    hidden: list[NDArray[np.float16]] = field(default_factory=list)
+    top_tokens: list[NDArray[np.int32]] = field(default_factory=list)
+    top_probs: list[NDArray[np.float16]] = field(default_factory=list)
 
 
-def generator(folder: Path) -> Generate:
-    """A function from prompts and a seed to what the model of an IR's folder writes after each."""
-    import openvino_genai
+def write(
+    model: OVModel,
+    prompts: Iterable[Prompt],
+    writing: Writing,
+    *,
+    vocab_size: int,
+    layers: int = 0,
+    seed: int = 0,
+    at_once: int = 8,
+) -> Iterator[Text]:
+    """Writes a text after each prompt, several at once; yields each when it is complete.
 
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size, scheduler.max_num_seqs = _CACHE_GB, _AT_ONCE
-    pipe = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU")
+    A text depends on its prompt and the seed only, not on those written beside it.
 
-    def generate(prompts: Sequence[list[int]], writing: Writing, seed: int) -> list[list[int]]:
-        configs = []
-        for index in range(len(prompts)):
-            config = openvino_genai.GenerationConfig()
-            config.max_new_tokens, config.stop_token_ids = writing.longest, set(writing.ends)
-            config.do_sample = writing.temperature > 0
-            if config.do_sample:
-                config.temperature, config.top_p = writing.temperature, writing.top_p
-                config.rng_seed = seed + index
-            configs.append(config)
-        inputs = [ov.Tensor(np.array([prompt], np.int64)) for prompt in prompts]
-        return [list(result.m_generation_ids[0]) for result in pipe.generate(inputs, configs)]
+    Args:
+        model: with the paged KV cache.
+        prompts: numbered; each has room for `writing.longest` more tokens in the context.
+        vocab_size: tokens that may be written.
+        layers: whose hidden states the model returns.
+        at_once: texts.
+    """
+    sequences = [model.sequence(vocab_size) for _ in range(at_once)]
+    batch, waiting = model.batch(sequences), iter(prompts)
+    texts: list[Text | None] = [None] * at_once
+    params = SamplingParams(writing.temperature, top_p=writing.top_p)
+    random: dict[int, np.random.Generator] = {}
 
-    return generate
+    def extend(place: int, output: Output) -> Text | None:
+        """Adds the next token to the text at that place; returns the text if it is complete."""
+        text = texts[place]
+        assert text is not None
+        rng = random.setdefault(text.number, np.random.default_rng((seed, text.number)))
+        if output.hidden is not None:
+            text.hidden.append(unit(output.hidden, layers))
+        if writing.top:
+            tokens, probs = _likeliest(output.logits[-1], writing.top)
+            text.top_tokens.append(tokens)
+            text.top_probs.append(probs)
+        text.tokens.append(sample_token(output.logits[-1:], params, rng))
+        if len(text.tokens) < writing.longest and text.tokens[-1] not in writing.ends:
+            return None
+        texts[place] = None
+        del random[text.number]
+        return text
+
+    def begin(place: int, sequence: OVCausalLM) -> Iterator[Text]:
+        """Reads prompts at a free place until a text there has begun and is not complete."""
+        while texts[place] is None and (prompt := next(waiting, None)):
+            texts[place] = Text(*prompt)
+            sequence.rollback(0)
+            if text := extend(place, sequence.forward(prompt[1], logits_to_keep=1)):
+                yield text
+
+    while True:
+        for place, sequence in enumerate(sequences):
+            yield from begin(place, sequence)
+        if not any(texts):
+            return
+        outputs = batch.forward([text.tokens[-1:] if text else [] for text in texts], at_once)
+        for place, output in enumerate(outputs):
+            if texts[place] and (text := extend(place, output)):
+                yield text
+
+
+def quantised(checkpoint: Path, work: Path, weights: Weights) -> Path:
+    """The folder of the checkpoint's IR; exports it if it is not there."""
+    folder = work / "ir" / checkpoint.name / weights
+    return folder if folder.exists() else export(checkpoint, folder, weights)
+
+
+def unit(hidden: NDArray[np.float32], layers: int) -> NDArray[np.float16]:
+    """Each layer's part of float32[n, layers * width], scaled to a root mean square of 1."""
+    parts = hidden.reshape(len(hidden), layers, -1)
+    scale = np.sqrt(np.square(parts).mean(-1, keepdims=True) + _EPSILON)
+    scaled: NDArray[np.float16] = (parts / scale).reshape(hidden.shape).astype(np.float16)
+    return scaled
+
+
+def _likeliest(
+    logits: NDArray[np.float32], count: int
+) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
+    """The `count` most likely tokens of float32[vocab] in order, and their probabilities."""
+    best = (
+        np.argpartition(-logits, count)[:count] if count < len(logits) else np.arange(len(logits))
+    )
+    best = best[np.argsort(-logits[best], kind="stable")]
+    weights = np.exp(logits - logits[best[0]])
+    return best.astype(np.int32), (weights[best] / weights.sum()).astype(np.float16)

@@ -15,19 +15,19 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipeline.models.export import export
-from training import corpus, target
+from pipeline.runtime.model import OVModel
+from pipeline.text.tokenizer import Tokenizer
+from training import corpus
 from training.base import BASE
 from training.command import Command, run
 from training.corpus import Record
 from training.files import whole_lines
-from training.generation import Writing, generator
+from training.generation import Writing, quantised, write
 from training.recipe import Recipe
 
 INSTRUCTIONS = "instructions.jsonl"
 _OPENING = "A list of questions and tasks that people typed, each on a line of its own:\n\n"
 _BULLET = "-"
-_ENDS = ("<|endoftext|>", "<|im_end|>")
 _WORDS = range(3, 41)  # of an instruction
 _CHARACTERS = 160  # of an instruction that serves as an example
 
@@ -77,26 +77,24 @@ def listed(text: str) -> list[str]:
 
 def _writer(source: Path, shown: list[str], recipe: Recipe) -> Any:
     """A function from the number of a batch to its instructions."""
-    quantised = source.parent / "ir" / BASE / "int4"
-    if not quantised.exists():
-        export(source, quantised, "int4")
-    tokenizer, generate = target.load_tokenizer(source), generator(quantised)
+    folder = quantised(source, source.parent, recipe.weights)
+    tokenizer, model = Tokenizer(folder), OVModel(folder)
     asked = recipe.instructions
-    ends = frozenset(map(tokenizer.token_to_id, _ENDS)) - {None}
-    writing = Writing(asked.longest, ends, asked.temperature, asked.top_p)
+    writing = Writing(asked.longest, tokenizer.end_ids, asked.temperature, asked.top_p)
 
-    def write(number: int) -> list[str]:
+    def write_batch(number: int) -> list[str]:
         rng = Random(f"{recipe.seed} {number}")
         prompts = []
-        for _ in range(asked.lists):
+        for place in range(asked.lists):
             examples = (" ".join(text.split()) for text in rng.sample(shown, asked.shots))
             lines = "".join(f"{_BULLET} {text}\n" for text in examples)
             prompt = f"{_OPENING}{lines}{_BULLET}"
-            prompts.append(tokenizer.encode(prompt, add_special_tokens=False).ids)
-        texts = generate(prompts, writing, number * asked.lists)
-        return [line for ids in texts for line in listed(tokenizer.decode(ids))]
+            prompts.append((place, tokenizer.encode(prompt)))
+        texts = write(model, prompts, writing, vocab_size=tokenizer.size, seed=number)
+        ordered = sorted(texts, key=lambda text: text.number)
+        return [line for text in ordered for line in listed(tokenizer.decode(text.tokens))]
 
-    return write
+    return write_batch
 
 
 if __name__ == "__main__":

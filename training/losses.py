@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import torch
 
-UNKNOWN = 0  # a draft's row for all tokens that it lacks: <|endoftext|>, which no answer uses
 _SHARPNESS = 3.0
 
 
 def acceptance_loss(
-    logits: torch.Tensor, tokens: torch.Tensor, probs: torch.Tensor
+    logits: torch.Tensor, tokens: torch.Tensor, probs: torch.Tensor, unknown: int
 ) -> torch.Tensor:
     """The LK loss at each position, float[n], in nats.
 
     Args:
         logits: the draft's, [n, vocabulary].
-        tokens: int64[n, top], the target's likeliest, as the draft's rows. Mass on `UNKNOWN`, a
-            token that the draft lacks, can never be accepted.
+        tokens: int64[n, top], the target's likeliest, as the draft's rows.
         probs: float[n, top], the target's.
+        unknown: the row of tokens that the draft lacks, whose mass can never be accepted.
     """
-    probs = probs.float() * (tokens != UNKNOWN)
+    probs = probs.float() * (tokens != unknown)
     logs = logits.float().log_softmax(-1).gather(-1, tokens)
     passes = torch.minimum(probs, logs.exp()).sum(-1)
     weight = torch.exp(-_SHARPNESS * passes.detach())

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
-
-from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, INTRO, format_prompt
-from training.corpus import Record
+from numpy.typing import NDArray
 
 IGNORED = -100  # a position without a loss
 PREFIX, PADDING = 0, -1  # segments; examples count from 1
@@ -27,11 +24,12 @@ _OPEN_ROWS = 16
 class Example:
     """Tokens after the shared prefix, and for each the target to predict there, or `IGNORED`.
 
-    What a target means belongs to the loss: a next token, or a row of the teacher's table.
+    What a target means belongs to the loss: a next token, or a row of `training.features`, of which
+    the tokens are rows then too.
     """
 
-    tokens: tuple[int, ...]
-    targets: tuple[int, ...]
+    tokens: Sequence[int] | NDArray[np.int64]
+    targets: Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +50,6 @@ class Batch:
         own, seen = self.segments[:, :, None], self.segments[:, None, :]
         causal = torch.ones(own.shape[1], own.shape[1], dtype=torch.bool, device=own.device).tril()
         return (((own == seen) | (seen == PREFIX)) & causal)[:, None]
-
-
-def shared_prefix(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The tokens with which every prompt in Dolly's format begins."""
-    return tuple(tokenizer.encode(f"{INTRO}\n\n{INSTRUCTION_KEY}\n").ids)
-
-
-def prompt_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
-    ids: list[int] = tokenizer.encode(format_prompt(record.instruction, record.context)).ids
-    return ids
-
-
-def response_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
-    """The response as Dolly was taught to finish it."""
-    ids: list[int] = tokenizer.encode(f"{record.response}\n\n{END_KEY}").ids
-    return ids
 
 
 def example(prefix: int, prompt: Sequence[int], response: Sequence[int]) -> Example:

@@ -2,15 +2,15 @@
 
 The optimiser updates the float32 master weights. Before every step the model's matrices are
 overwritten with their INT4 values, so the loss is that of the shipped model; gradients pass
-straight through the rounding (Bengio et al. 2013, arXiv 1308.3432). The rounding is NNCF's:
-asymmetric, from the smallest to the largest weight of a group, zero included.
+straight through the rounding (Bengio et al. 2013, arXiv 1308.3432). The rounding is NNCF's
+symmetric one: the largest magnitude of a group becomes the level -8.
 """
 
 from __future__ import annotations
 
 import torch
 
-_LEVELS = 15  # of four bits, above zero
+_LOWEST, _HIGHEST = -8, 7  # levels of four bits
 _TINY = 1.2e-7  # float32's epsilon: NNCF's smallest scale
 
 
@@ -18,11 +18,11 @@ _TINY = 1.2e-7  # float32's epsilon: NNCF's smallest scale
 def int4(weights: torch.Tensor, group: int) -> torch.Tensor:
     """`weights` rounded to INT4, as float32 of the same shape; groups are along the last axis."""
     groups = weights.reshape(-1, group)
-    low = groups.amin(1, keepdim=True).clamp_(max=0)
-    scale = ((groups.amax(1, keepdim=True).clamp_(min=0) - low) / _LEVELS).clamp_(min=_TINY)
-    zero = (-low / scale).round_().clamp_(0, _LEVELS)
-    levels = (groups / scale).add_(zero).round_().clamp_(0, _LEVELS)
-    return levels.sub_(zero).mul_(scale.half().float()).view_as(weights)
+    low, high = groups.amin(1, keepdim=True).abs_(), groups.amax(1, keepdim=True)
+    scale = torch.where(low >= high, low, -high) / -_LOWEST
+    scale = torch.where(scale.abs() < _TINY, _TINY, scale)
+    levels = (groups / scale).round_().clamp_(_LOWEST, _HIGHEST)
+    return levels.mul_(scale.half().float()).view_as(weights)
 
 
 class Int4Training:

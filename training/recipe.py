@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from pipeline.models.pairs import Weights
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -60,7 +62,6 @@ class Answers:
         sampled: how many of them are answered again, by sampling.
         top: how many of the target's probabilities are kept at a position.
         longest: tokens of an answer.
-        batch: answers kept at once.
     """
 
     instructions: int
@@ -69,7 +70,6 @@ class Answers:
     top_p: float = 0.92
     top: int = 64
     longest: int = 200
-    batch: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class Draft:
     """The draft: some of the target's layers, over the target's most frequent tokens.
 
     Attributes:
-        layers: of the target, in order, that it starts from.
+        layers: how many of the target's it starts from, from the first to the last.
         vocabulary: rows of its embedding and head.
     """
 
-    layers: tuple[int, ...]
-    vocabulary: int
+    layers: int = 2
+    vocabulary: int = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,17 @@ class Block:
     """The block draft: layers of the target, over the draft's tokens.
 
     Attributes:
-        layers: of the target, in order, that it starts from.
-        hidden_layers: of the target, from 0, whose streams it reads.
+        layers: how many of the target's it starts from, from the first to the last.
+        hidden: after how many of the target's layers it reads the hidden states, the last among
+            them.
         length: tokens that it can propose at once.
         rank: of the bigram term.
         anchors: tokens of a packed row whose slots are trained in a step.
         decay: of the loss from one slot to the next.
     """
 
-    layers: tuple[int, ...]
-    hidden_layers: tuple[int, ...]
+    layers: int = 2
+    hidden: int = 3
     length: int = 8
     rank: int = 64
     anchors: int = 40
@@ -111,6 +112,11 @@ class Recipe:
     """All of it.
 
     Attributes:
+        base_sha256: of the GGUF file to begin with; empty for any.
+        merged_tokens: of its vocabulary that are kept, single bytes included.
+        teacher_sha256: of the larger model's GGUF file.
+        weights: the precision in which the target is shipped.
+        taught: instructions that the larger model answers.
         asked: instructions whose answers are searched for loops, the first of those answered.
         longest_answer, longest: tokens; longer Dolly records are left out.
     """
@@ -123,6 +129,11 @@ class Recipe:
     draft_phase: Phase
     block: Block
     block_phase: Phase
+    base_sha256: str = ""
+    merged_tokens: int = 65_532  # with the end-of-text token and Dolly's three, 2 ** 16
+    teacher_sha256: str = ""
+    weights: Weights = "int4-sym"
+    taught: int = 8000
     asked: int = 1600
     longest_answer: int = 256
     longest: int = 512
@@ -131,12 +142,30 @@ class Recipe:
 
 
 RECIPE = Recipe(
+    base_sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    teacher_sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     target=Phase("target", (1e-4, 0.0), minutes=56, steps=400, int4_group=64),
     repetition=Phase("repetition", (5e-5, 0.0), minutes=11, steps=80, warmup=5, int4_group=64),
     instructions=Instructions(batches=30),
     answers=Answers(instructions=60000, sampled=2304),
-    draft=Draft(layers=(0, 29), vocabulary=8192),
+    draft=Draft(),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
-    block=Block(layers=(0, 29), hidden_layers=(9, 19, 29)),
+    block=Block(),
     block_phase=Phase("block", (2.5e-3, 0.0), minutes=144, muon=True),
 )
+
+
+def spread(total: int, count: int) -> tuple[int, ...]:
+    """So many of a model's layers, from 0, evenly spaced, the last among them: where hidden states
+    are read.
+    """
+    count = min(count, total)
+    return tuple(total * (place + 1) // count - 1 for place in range(count))
+
+
+def ends(total: int, count: int) -> tuple[int, ...]:
+    """So many of a model's layers, from 0, evenly spaced from the first to the last: where a draft
+    starts from.
+    """
+    count = min(count, total)
+    return tuple((total - 1) * place // max(1, count - 1) for place in range(count))

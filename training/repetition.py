@@ -8,19 +8,23 @@ are made unlikely (sequence-level unlikelihood, Welleck et al. 2020, arXiv 1908.
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
+from tqdm import tqdm
 
 from pipeline.trace.repetition import repeated
-from training import corpus, packing, target
-from training.answers import instructions, write_all
+from training import packing, target
+from training.answers import greedy_texts, instructions
 from training.command import Command, run
+from training.files import whole_lines
 from training.fit import fit
+from training.lessons import lessons
 from training.packing import IGNORED, Batch, Example
 
 ANSWERS = "tuned-answers.jsonl"
@@ -35,18 +39,16 @@ def main(command: Command) -> None:
     recipe, source = command.recipe, command.work / target.TUNED
     tokenizer, model = target.load_tokenizer(source), target.load_model(source)
     prompts = instructions(tokenizer, command)[: recipe.asked]
-    greedy = dataclasses.replace(recipe.answers, sampled=0)
-    written = write_all(source, command.work / ANSWERS, prompts, greedy)
-    prefix = packing.shared_prefix(tokenizer)
-    digits = frozenset(tokenizer.token_to_id(str(digit)) for digit in range(10))
+    written = answer_all(source, command, prompts)
+    prefix = tokenizer.shared_prefix
+    digits = frozenset(tokenizer.vocab[str(digit)] for digit in range(10))
     starts = [loop_start(answer, digits) for _, answer in written]
     looping = [
         unwanted(len(prefix), *pair, start, digits)
         for pair, start in zip(written, starts, strict=True)
         if start is not None
     ]
-    records = corpus.training_records(command.data)
-    wanted = target.dolly_examples(tokenizer, records, recipe)
+    wanted = target.dolly_examples(tokenizer, lessons(command), recipe)
 
     def epoch(number: int) -> Iterator[Batch]:
         """Every answer that loops, among as many records."""
@@ -67,6 +69,24 @@ def main(command: Command) -> None:
         )
     target.save_model(model, source, command.work / target.TARGET)
     print(f"{len(looping)} of {len(written)} answers looped; {command.work / target.TARGET}")
+
+
+def answer_all(
+    checkpoint: Path, command: Command, prompts: Sequence[list[int]]
+) -> list[tuple[list[int], list[int]]]:
+    """Prompts and the greedy answers to them, kept in `ANSWERS` as they come."""
+    kept = command.work / ANSWERS
+    done = {
+        number: (prompt, answer) for number, prompt, answer in map(json.loads, whole_lines(kept))
+    }
+    missing = [prompt for prompt in enumerate(prompts) if prompt[0] not in done]
+    for text in tqdm(
+        greedy_texts(checkpoint, command, missing), total=len(missing), desc="answers"
+    ):
+        done[text.number] = text.prompt, text.tokens
+        with kept.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps([text.number, text.prompt, text.tokens]) + "\n")
+    return [done[number] for number in range(len(prompts))]
 
 
 def loop_start(answer: Sequence[int], digits: frozenset[int]) -> int | None:

@@ -1,27 +1,32 @@
-"""The target: all of SmolLM2 fine-tuned on Dolly's records. `python -m training.target`
+"""The target: all of the base fine-tuned on Dolly's instructions. `python -m training.target`
 
 As Databricks made Dolly v2 of Pythia: every category, with contexts, the loss on the response only.
+The responses are a larger model's where it has answered (`training.teacher`), else Dolly's own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from pipeline.errors import UserError
-from training import corpus, packing
+from pipeline.models.json_file import read_json
+from pipeline.text.prompt import END_KEY
+from pipeline.text.tokenizer import Tokenizer
+from training import packing
 from training.base import BASE
 from training.command import Command, run
 from training.corpus import Record
 from training.files import replacing_folder
 from training.fit import fit
+from training.lessons import lessons
 from training.packing import IGNORED, Batch
 from training.recipe import Recipe
 
@@ -33,9 +38,9 @@ def main(command: Command) -> None:
     """Fine-tunes WORK/base and writes WORK/tuned, a checkpoint of transformers."""
     recipe, source = command.recipe, command.work / BASE
     tokenizer, model = load_tokenizer(source), load_model(source)
-    records = corpus.training_records(command.data)
+    records = lessons(command)
     examples = dolly_examples(tokenizer, records, recipe)
-    prefix = packing.shared_prefix(tokenizer)
+    prefix = tokenizer.shared_prefix
 
     def epoch(number: int) -> Iterator[Batch]:
         order = recipe.seed * 100_000 + number
@@ -57,12 +62,14 @@ def main(command: Command) -> None:
 def dolly_examples(
     tokenizer: Tokenizer, records: list[Record], recipe: Recipe
 ) -> list[packing.Example]:
-    """Those records that are short enough, with the loss on their response."""
-    prefix = len(packing.shared_prefix(tokenizer))
+    """Those records that are short enough, with the loss on their response, which ends as Dolly was
+    taught to end it.
+    """
+    prefix = len(tokenizer.shared_prefix)
     examples = []
     for record in records:
-        prompt = packing.prompt_ids(tokenizer, record)
-        response = packing.response_ids(tokenizer, record)
+        prompt = tokenizer.ask(record.instruction, record.context)
+        response = tokenizer.encode(f"{record.response}\n\n{END_KEY}")
         if len(prompt) + len(response) <= recipe.longest and len(response) <= recipe.longest_answer:
             examples.append(packing.example(prefix, prompt, response))
     return examples
@@ -79,20 +86,20 @@ def packed_logits(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]
 
     The head, a fifth of this model's arithmetic, runs nowhere else.
     """
-    hidden = model.model(
+    hidden = model.base_model(
         input_ids=batch.tokens,
         attention_mask=batch.mask(),
         position_ids=batch.positions,
         use_cache=False,
     ).last_hidden_state
     wanted = batch.targets != IGNORED
-    return model.lm_head(hidden[wanted]), batch.targets[wanted]
+    return model.get_output_embeddings()(hidden[wanted]), batch.targets[wanted]
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a stage's folder; raises UserError if that stage has not run."""
     _require(folder)
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
 
 
 def load_model(folder: Path) -> Any:
@@ -107,8 +114,9 @@ def save_model(model: Any, like: Path, out: Path) -> None:
     """A checkpoint with the tokenizer of the folder `like`."""
     with replacing_folder(out) as folder:
         model.save_pretrained(folder)
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            (folder / name).write_bytes((like / name).read_bytes())
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            if (like / name).is_file():
+                (folder / name).write_bytes((like / name).read_bytes())
 
 
 def fingerprint(recipe: Recipe, *later: str) -> str:
@@ -116,6 +124,18 @@ def fingerprint(recipe: Recipe, *later: str) -> str:
     parts = dataclasses.asdict(recipe)
     kept = set(parts) - _LATER | set(later)
     return json.dumps({name: part for name, part in parts.items() if name in kept})
+
+
+def read_layers(folder: Path) -> int:
+    """The number of decoder layers of a checkpoint."""
+    _require(folder)
+    return int(read_json(folder / "config.json")["num_hidden_layers"])
+
+
+def digest(folder: Path) -> str:
+    """Of the weights of an IR."""
+    with (folder / "openvino_model.bin").open("rb") as weights:
+        return hashlib.file_digest(weights, "sha256").hexdigest()
 
 
 def _require(folder: Path) -> None:

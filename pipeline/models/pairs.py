@@ -9,11 +9,17 @@ from typing import Any, Literal, get_args
 
 from pipeline.errors import UserError
 
-Weights = Literal["f32", "fp16", "int8", "int4"]
+Weights = Literal["f32", "fp16", "int8", "int4", "int4-sym"]
 
 _ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
 EMBEDDED = _ASSETS / "dolly-smol"  # the default pair
-_BITS: Mapping[Weights, float] = {"f32": 32, "fp16": 16, "int8": 8.1, "int4": 4.6}  # with scales
+_BITS: Mapping[Weights, float] = {  # with scales
+    "f32": 32,
+    "fp16": 16,
+    "int8": 8.1,
+    "int4": 4.6,
+    "int4-sym": 4.5,
+}
 _CHECKPOINT_BITS = 16  # as models are published
 _MEMORY_FACTOR = 1.15  # on the weights: caches, activations, and the program itself
 

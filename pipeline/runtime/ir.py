@@ -77,12 +77,15 @@ def read_config(folder: Path) -> IRConfig:
         context_length = lengths[0] if lengths else _UNLIMITED
         family, vocab_size = str(config["model_type"]), int(config["vocab_size"])
         trimmed = str(config.get("target_ids") or "")
+        unknown = int(config.get("unknown_row") or 0)
         block = _block_config(folder, config) if "block" in config else None
         rotary = _rotary(config)
     except (ValueError, KeyError, TypeError, AttributeError):
         remedy = f"replace its damaged {_CONFIG}, or convert the model again"
         raise UserError("model", str(folder), remedy) from None
-    vocabulary = read_vocabulary(folder / Path(trimmed).name, vocab_size) if trimmed else None
+    vocabulary = None
+    if trimmed:
+        vocabulary = read_vocabulary(folder / Path(trimmed).name, vocab_size, unknown)
     return IRConfig(family, vocab_size, context_length, vocabulary, block, rotary)
 
 

@@ -2,8 +2,9 @@
 
 A draft step reads the whole embedding to compute its logits, and most of a large vocabulary is
 hardly ever written (VocabTrim, arXiv 2506.22694). Such a draft has a row for the commonest tokens
-only. It reads any other token as its row 0, and never proposes one. Its `config.json` names the
-file with the map: "target_ids": a JSON list with the target's token id of each row, ascending.
+only. It reads any other token as one of its rows, and never proposes one. Its `config.json` names
+the file with the map, "target_ids": a JSON list with the target's token id of each row, ascending;
+and the row for other tokens, "unknown_row": 0 if it names none.
 """
 
 from __future__ import annotations
@@ -17,31 +18,30 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UserError
 
-_UNKNOWN = 0  # the row that stands for all tokens without one
-
 
 class Vocabulary:
     """Rows of a model and the token ids that they stand for.
 
     Args:
         token_ids: int64[rows], ascending.
+        unknown: the row that tokens without one are read as.
     """
 
-    def __init__(self, token_ids: NDArray[np.int64]) -> None:
-        self.token_ids = token_ids
+    def __init__(self, token_ids: NDArray[np.int64], unknown: int = 0) -> None:
+        self.token_ids, self._unknown = token_ids, unknown
         self._row_of = {token: row for row, token in enumerate(token_ids.tolist())}
 
     def rows(self, tokens: Sequence[int]) -> list[int]:
         """The row that each token is read as."""
-        return [self._row_of.get(token, _UNKNOWN) for token in tokens]
+        return [self._row_of.get(token, self._unknown) for token in tokens]
 
     def cut(self, vocab_size: int) -> int:
         """How many rows stand for one of the first `vocab_size` token ids."""
         return int(np.searchsorted(self.token_ids, vocab_size))
 
 
-def read_vocabulary(path: Path, rows: int) -> Vocabulary:
-    """The map in a file, for a model of so many rows.
+def read_vocabulary(path: Path, rows: int, unknown: int = 0) -> Vocabulary:
+    """The map in a file, for a model of so many rows, of which `unknown` is for other tokens.
 
     Raises:
         UserError: the file is missing or damaged, or the map does not fit the model.
@@ -56,4 +56,7 @@ def read_vocabulary(path: Path, rows: int) -> Vocabulary:
         raise UserError("draft vocabulary", str(path), remedy)
     if token_ids[0] < 0 or (np.diff(token_ids) <= 0).any():
         raise UserError("draft vocabulary", str(path), "must list distinct token ids, ascending")
-    return Vocabulary(token_ids.astype(np.int64))
+    if not 0 <= unknown < rows:
+        remedy = f"unknown_row {unknown} must be one of the model's {rows} rows"
+        raise UserError("draft vocabulary", str(path), remedy)
+    return Vocabulary(token_ids.astype(np.int64), unknown)

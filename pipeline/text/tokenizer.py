@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Literal
@@ -97,6 +97,10 @@ class Tokenizer:
     def piece(self, token: int) -> str:
         """The text of a single token, for display; incomplete characters become �."""
         return self._bytes[token].decode("utf-8", "replace") if token < self.size else ""
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens, without those that end an answer."""
+        return "".join(map(self.detokenizer().push, tokens))
 
     def detokenizer(self) -> Detokenizer:
         return Detokenizer(self._bytes, self.end_ids)
