@@ -123,9 +123,10 @@ class OVCausalLM:
         with self._model.lock:
             inputs = self.cache.append(tokens, pad_to)
             end = inputs["input_ids"].size
-            # The same in every pass of a size, so that the output projection has one size too. A
-            # block draft's slots always need as many.
-            at_least = 0 if rows else pad_to
+            # The same in every pass of a size, so that the output projection has one size too; and
+            # two where there are two, since a product of one row may use another kernel, as it does
+            # on CPUs without AVX-512. A block draft's slots always need as many.
+            at_least = 0 if rows else max(pad_to, 2)
             kept = min(max(logits_to_keep, at_least), end) if logits_to_keep else 0
             self._bindings.bind(inputs)
             fed = {name: array[: len(self)] for name, array in rows.items()}
