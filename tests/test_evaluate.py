@@ -81,7 +81,7 @@ def figures(command: Command) -> dict[str, Any]:
 @pytest.fixture
 def measured(command: Command, figures: dict[str, Any], tmp_path: Path) -> Command:
     """A work folder of its own, with the pair and what was measured of it."""
-    for name in ("pair", "ir"):
+    for name in ("pair", "ir", "base"):
         shutil.copytree(command.work / name, tmp_path / name, copy_function=shutil.copy)
     for name in (evaluate.KEPT, evaluate.EVALUATION, evaluate.READING):
         shutil.copy(command.work / name, tmp_path / name)

@@ -32,10 +32,12 @@ from training import (  # noqa: E402
     export,
     generation,
     instructions,
+    lessons,
     losses,
     packing,
     repetition,
     target,
+    teacher,
 )
 from training.__main__ import main as train_drafts  # noqa: E402
 from training.command import Command  # noqa: E402
@@ -366,6 +368,59 @@ def test_drafts_for_a_target_of_ones_own(family: str, data: Path, tmp_path: Path
             accepted[drafter, steps] = fast.accepted / fast.tested
     for drafter in ("model", "block"):
         assert accepted[drafter, 80] > accepted[drafter, 1]
+
+
+def test_the_target_is_taught_a_larger_models_answers_and_peoples(
+    made: Command, tmp_path: Path
+) -> None:
+    """A good answer replaces people's, a bad one leaves the question out; no held-out question."""
+    command = dataclasses.replace(made, work=tmp_path)
+    untaught = lessons.lessons(command)
+    assert {record.response for record in corpus.training_records(made.data)} < {
+        record.response for record in untaught
+    }
+    asked = teacher.to_answer(command)
+    rows = [[record.instruction, "", f"Taught {number}."] for number, record in enumerate(asked)]
+    rows[0][2] = ""
+    (tmp_path / lessons.TAUGHT).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    taught = lessons.lessons(command)
+    questions = [record.question for record in taught]
+    assert asked[0].question not in questions
+    assert {record.question for record in corpus.held_out(made.data)}.isdisjoint(questions)
+    assert [r.response for r in taught if r.response.startswith("Taught")] == [
+        row[2]
+        for row in sorted(
+            rows[1:], key=lambda row: questions.index(corpus.Record(row[0], "", "").question)
+        )
+    ]
+    assert any("OpenVINO" in record.response for record in taught)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ("A hen is a bird.", True),
+        ("As an AI language model, I have no opinion.", False),
+        ("I'm sorry, but I cannot say.", False),
+        ("A hen is 母鸡.", False),
+        ("La la la la la la la la la la la la la la la la la la la", False),
+    ],
+)
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_bad_answer_of_the_larger_model_is_left_out(
+    made: Command, answer: str, kept: bool, ended: bool
+) -> None:
+    tokenizer = target.load_tokenizer(made.target)
+    end = tokenizer.vocab[END_KEY]
+    text = generation.Text(0, [1], [*tokenizer.encode(answer), *[end] * ended])
+    assert teacher.acceptable(text, tokenizer, end) == (answer if kept and ended else "")
+
+
+def test_the_records_about_the_demonstration_are_well_formed(data: Path, tmp_path: Path) -> None:
+    records = lessons.own_records(Command(tmp_path, data))
+    assert len(records) >= 60
+    assert len({record.question for record in records}) == len(records)
+    assert all(record.response and not record.context for record in records)
 
 
 @pytest.mark.parametrize("content", [None, "", '{"question": "Why?"}', "{half"])
