@@ -351,6 +351,10 @@ def test_drafts_for_a_target_of_ones_own(family: str, data: Path, tmp_path: Path
         )
         work = tmp_path / str(steps)
         work.mkdir()
+        if accepted:  # the answers and the target's IR are the same
+            (work / FEATURES).symlink_to(tmp_path / "1" / FEATURES)
+            (work / "ir").mkdir()
+            (work / "ir" / "mine").symlink_to(tmp_path / "1" / "ir" / "mine")
         command = Command(
             work,
             data,
