@@ -98,13 +98,14 @@ def test_an_autoregressive_lane_needs_a_target_alone():
         )
 
 
-def test_a_pair_is_measured_once_and_only_for_a_length_that_chooses_itself():
+def test_costs_are_asked_for_only_by_what_needs_them_as_its_entry_says():
+    for drafter, spec in DRAFTERS.items():
+        parts = Parts()
+        list(parts.lanes().speculative(PROMPT, GREEDY, BUDGET, drafter, 4))
+        assert bool(parts.measured) == spec.compares
     parts = Parts()
     lanes = parts.lanes()
-    list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4))
-    assert parts.measured == 0
-    for _ in range(2):
-        list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
+    list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
     assert parts.measured == 1
     assert list(lanes.stats) == [DEFAULT_DRAFTER]
 

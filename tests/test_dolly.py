@@ -14,7 +14,7 @@ import pytest
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import Parts, find_drafter
-from pipeline.decoding.economics import AcceptanceStats, Costs
+from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
 from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
@@ -24,7 +24,6 @@ from pipeline.models.pairs import DEFAULT_PAIR, find_pair
 from pipeline.request import Request
 from pipeline.runtime.block import OVBlockDraft
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
-from pipeline.runtime.pair import CompiledPair
 from pipeline.runtime.sequence import OVCausalLM
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Lane, Trace
@@ -107,7 +106,8 @@ def test_greedy_speculative_equals_autoregressive_with_the_slower_caches(kind, k
 @pytest.fixture
 def cheap_drafts(monkeypatch):
     """For draft lengths that go by measured costs: the tiny draft costs as much as its target."""
-    monkeypatch.setattr(CompiledPair, "costs", Costs(0.2, (1.0,) * 9))
+    known = Measurement(Costs(0.2, (1.0,) * 9), spread=0.0)
+    monkeypatch.setattr(tiny().models(), "measured", known)
     monkeypatch.setattr(AcceptanceStats, "update_draft_cost", lambda *_: None)
     monkeypatch.setattr(tiny().models(), "stats", {})
 
