@@ -94,6 +94,7 @@ class FakeDolly:
         self.texts, self.pause = self._as_made
         self.fails = self.damaged = False
         self.draft_s = self.spread = 0.0
+        self.costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
         self.stages: tuple[Progress, ...] = ()
         self.started, self.memory = [], ()
         self.local: FakeDolly | None = self
@@ -124,14 +125,13 @@ class FakeDolly:
     def models_for(self, request: Request) -> "FakeDolly":
         return self
 
-    costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
-
     @property
     def measured(self) -> Measurement:
         return Measurement(self.costs, self.spread)
 
     def prepare(self, request: Request, mode: Mode = "race") -> Iterator[Progress]:
         yield from self.stages
+        self.goes_on.wait()
 
     def measure(self, request: Request) -> Iterator[Progress | Measurement]:
         yield Progress("Measuring the costs of forward passes")
@@ -170,7 +170,8 @@ class FakeDolly:
                 request.drafter,
                 2 if request.draft_length == "auto" else request.draft_length,  # not by its times
             )
-            return Prepared({name: self._paused(lane) for name, lane in lanes.items()}, self.about)
+            lanes = {name: self._paused(lane) for name, lane in lanes.items()}
+            return Prepared(lanes, {**self.about, "kv_cache": request.kv_cache})
 
         about = {
             "created": "2026-01-01T00:00:00+00:00",

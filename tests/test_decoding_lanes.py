@@ -1,5 +1,7 @@
 """The lanes of a request, from fakes of its parts: no model, no OpenVINO."""
 
+import threading
+
 import pytest
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
@@ -119,6 +121,28 @@ def test_what_is_learned_of_a_drafter_is_its_own_and_outlives_a_generation():
     before = dict(kept)
     list(parts.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
     assert kept == before
+
+
+def test_two_runs_that_begin_at_once_share_what_is_learned_of_a_drafter(monkeypatch):
+    both, used = threading.Barrier(2), []
+
+    def costs():
+        both.wait()  # neither has kept anything yet
+        return Costs(0.1, (1.0,) * 9)
+
+    monkeypatch.setattr("pipeline.decoding.lanes.Auto", lambda stats: used.append(stats))
+    parts, kept = Parts(), {}
+
+    def begin():
+        lanes = Lanes(target=parts.target, draft=parts.draft, costs=costs, stats=kept)
+        lanes._draft_length(DRAFTERS[DEFAULT_DRAFTER], "auto")()
+
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [*map(id, used)] == [id(kept[DEFAULT_DRAFTER])] * 2
 
 
 def test_the_end_tokens_end_each_lane():

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby, product
 from pathlib import Path
@@ -228,6 +229,25 @@ def test_a_cancelled_run_keeps_what_it_made_and_the_next_one_works(updates):
             run.cancel()
     assert {lane.finish for lane in run.trace().lanes.values()} == {FinishReason.CANCELLED}
     assert answer(instruction="Why?", max_new_tokens=3).finished
+
+
+def test_to_start_a_run_compiles_nothing_and_allocates_no_cache(monkeypatch):
+    pair, request = Dolly(tiny_folder()), Request("Why?", max_new_tokens=2, draft_length="auto")
+    asked = [replace(request, **each) for each in ({}, {"kv_cache": "stateful"})]
+    pool = pair.models().target.pool
+
+    def refuse(*_, **__):
+        raise AssertionError("start has to compute nothing")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ov.Core, "compile_model", refuse)
+        patched.setattr(ov.CompiledModel, "create_infer_request", refuse)
+        runs = [pair.start(each) for each in asked]
+    assert pair.models().target.pool == pool
+    assert pair.measured is None
+    for run, kv_cache in zip(runs, ("paged", "stateful"), strict=True):
+        assert run.trace().pair == pair.about
+        assert run.finish().pair["kv_cache"] == kv_cache
 
 
 def test_a_prompt_too_long_for_the_context_is_refused_before_any_compute():
