@@ -74,14 +74,14 @@ def test_new_costs_replace_the_old_ones_and_leave_the_acceptance_rates():
 
 @pytest.mark.parametrize(("slow", "disturbed"), [(0, False), (1, False), (2, True), (3, True)])
 def test_rounds_that_something_slows_are_seen_in_the_spread(slow, disturbed, monkeypatch):
-    counts: list[int] = []
+    target, counts = tiny().models().target, list[int]()
 
     def timed(self, count):
         counts.append(count)
         return 3.0 if (len(counts) - 1) // 18 < slow else 1.0
 
     monkeypatch.setattr(OVCausalLM, "time_forward", timed)
-    measured = pair.measure_costs(tiny().models().target, None)
+    measured = pair.measure_costs(target, None)
     assert measured.disturbed == disturbed
     up = [count for size in range(1, 10) for count in (size, size)]
     assert counts[:36] == [*up, *reversed(up)]  # sizes in turn, and not always upwards
