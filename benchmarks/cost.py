@@ -31,6 +31,7 @@ from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.runtime.ir import bytes_per_pass, read_model
+from pipeline.trace.recording import Update
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -125,7 +126,7 @@ def measure(
     mode: Mode = "autoregressive" if settings is None else "speculative"
     run = dolly.start(request, mode)
     for update in run:
-        if isinstance(update.event, Prefill):
+        if isinstance(update, Update) and isinstance(update.event, Prefill):
             before, energy = passes(), meter.read()
             start, cpu_start = perf_counter(), process_time()
     seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start

@@ -86,7 +86,7 @@ def ours(
     lanes = Lanes(target=partial(target.sequence, None))
     if spec:
         draft = compiled(models.draft) if spec.draft_model and not block else None
-        lanes = replace(lanes, costs=cache(partial(measure_costs, target, draft, block)))
+        lanes = replace(lanes, costs=cache(lambda: measure_costs(target, draft, block).costs))
         if draft:
             lanes = replace(lanes, draft=partial(draft.sequence, None))
         if block:

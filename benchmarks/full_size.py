@@ -224,7 +224,7 @@ def measure(
     draft_model = OVModel(folders[1])
     for model in (exact, fastest, draft_model):
         model.warm_up()
-    costs, rng = measure_costs(exact, draft_model), np.random.default_rng(0)
+    costs, rng = measure_costs(exact, draft_model).costs, np.random.default_rng(0)
 
     def autoregressive(model: OVModel) -> list[Step]:
         lanes = Lanes(target=lambda prompt: model.sequence())

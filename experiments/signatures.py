@@ -19,6 +19,7 @@ from experiments.prompts import KINDS
 from experiments.result import Chart, Column, Result, Row, Rows, number
 from pipeline.decoding.events import Step
 from pipeline.request import Request
+from pipeline.trace.recording import Update
 from pipeline.trace.signatures import KINDS as SIGNATURES
 from pipeline.trace.signatures import Signature, signatures
 
@@ -92,7 +93,7 @@ def _fired(dolly: Dolly, request: Request, so_far: Result) -> Generator[Result, 
     found: tuple[Signature, ...] = ()
     with closing(iter(run)) as updates:
         for update in updates:
-            if isinstance(update.event, Step):
+            if isinstance(update, Update) and isinstance(update.event, Step):
                 found = signatures(run.trace(), dolly.memory_uses(), before=found)
                 names |= {each.name for each in found}
             yield so_far

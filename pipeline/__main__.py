@@ -62,11 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choice = chosen(options)
         request = _request(options, choice.pair)
         show(choice.obtain())
-        if sys.stderr.isatty():  # progress, which a log does not need
-            show([Progress("compiling")])
+        _report(Progress("compiling"))
         dolly = Dolly.of(choice)
-        if note := dolly.models_for(request).note:
-            print(note, file=sys.stderr)
         run = dolly.start(request, options.mode)
         try:
             _show(run, options.mode, dolly.memory_uses)
@@ -167,11 +164,19 @@ def _show(run: Run, mode: Mode, memory: Callable[[], Iterable[MemoryUse]]) -> No
     print(_heading(live))
     try:
         for update in run:
-            if update.lane == live:
+            if isinstance(update, Progress):
+                _report(update)
+            elif update.lane == live:
                 print("".join(_paint(t, colour) for t in update.tokens), end="", flush=True)
     finally:
         print()
         _summarise(run.trace(), mode, memory())
+
+
+def _report(progress: Progress) -> None:
+    """Shows progress in a terminal; a log does not need it."""
+    if sys.stderr.isatty():
+        show([progress])
 
 
 def _summarise(trace: Trace, mode: Mode, memory: Iterable[MemoryUse]) -> None:
@@ -191,6 +196,8 @@ def _summarise(trace: Trace, mode: Mode, memory: Iterable[MemoryUse]) -> None:
         print(f"{'greedy':>14}  {same}, agreeing tokens: {trace.agreeing_tokens}")
     if trace.lossy and trace.speculative:
         print(f"{'lossy':>14}  typical acceptance: not the target's distribution")
+    if trace.pair["note"]:
+        print(f"{'note':>14}  {trace.pair['note']}")
     for found in signatures(trace, memory):
         print(f"{'warning':>14}  {found.title}: {found.finding}. {found.remedy}.")
 

@@ -18,6 +18,7 @@ from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.race import race
 from pipeline.decoding.verification import find_verifier
+from pipeline.progress import Progress
 from pipeline.request import Request
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
@@ -147,12 +148,17 @@ class Digits:
             verify=find_verifier(request.verification).verify,
         )
 
-    def draw(self, request: Request) -> Generator[Drawing, None, None]:
-        """Draws every digit with both methods, in a race for each; yields after each step.
+    def draw(self, request: Request) -> Generator[Drawing | Progress, None, None]:
+        """Draws every digit with both methods, in a race for each; yields after each step, and
+        before what has to be compiled or measured first.
 
         Args:
             request: its sampling, draft length and verification; the draft is always a model.
         """
+        if "models" not in vars(self):
+            yield Progress("Preparing the image models")
+        if request.draft_length == "auto" and not self.models.costs_known:
+            yield from self.models.measure()
         lanes, drawing = self.lanes(request), Drawing(request)
         yield drawing
         for digit in DIGITS:

@@ -6,35 +6,39 @@ It joins the packages: prompt, tokenizer, models, decoders, race and trace.
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.decoding.drafters import find_drafter
 from pipeline.decoding.drafters.model import MODEL
+from pipeline.decoding.economics import Measurement
+from pipeline.decoding.events import SPECULATIVE
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
-from pipeline.decoding.race import Mode, check_mode, schedule_of
+from pipeline.decoding.race import Mode, check_mode, lanes_of, schedule_of
 from pipeline.decoding.verification import find_verifier
 from pipeline.environment import MemoryUse, environment, memory_bytes, process_memory
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
 from pipeline.models.store import Store
-from pipeline.progress import in_bytes
+from pipeline.progress import Progress, in_bytes
 from pipeline.request import Request
-from pipeline.run import Run
+from pipeline.run import Prepared, Run
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
-from pipeline.runtime.kv_cache.memory import KVMemory, PoolUse
+from pipeline.runtime.kv_cache.memory import KVMemory
 from pipeline.runtime.kv_cache.policy import Properties, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
-from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recorder import LaneRecorder, Pools
 
 _TEXT = "Why is the sky blue?"  # on which forward passes are compared
 _CANDIDATES = 5  # most likely tokens of each model that a trace records per position
@@ -148,6 +152,38 @@ class Dolly:
         """The `models` for a request."""
         return self.models(request.kv_cache, request.kv_precision)
 
+    def prepare(
+        self, request: Request, mode: Mode = "race"
+    ) -> Generator[Progress, None, CompiledPair]:
+        """Compiles, warms up and measures what the lanes of a request need, unless that is done;
+        yields each stage before it begins.
+
+        Raises:
+            UserError: as `models`, or there is not enough memory.
+        """
+        if (request.kv_cache, request.kv_precision) not in self._compiled:
+            yield Progress(f"Preparing the {request.kv_cache} cache")
+        models = self.models_for(request)
+        by_costs = request.draft_length == "auto" or find_drafter(request.drafter).compares
+        if by_costs and SPECULATIVE in lanes_of(mode) and not models.costs_known:
+            yield from models.measure()
+        return models
+
+    def measure(self, request: Request) -> Generator[Progress | Measurement, None, None]:
+        """Measures the costs of forward passes with a request's caches, also if they are known;
+        finally yields them.
+        """
+        models = yield from self.prepare(request, "autoregressive")  # without costs
+        yield from models.measure()
+        if models.measured:
+            yield models.measured
+
+    @property
+    def measured(self) -> Measurement | None:
+        """The costs as measured last, with the default caches; None before."""
+        compiled = self._compiled.get((DEFAULT_POLICY, None))
+        return compiled.measured if compiled else None
+
     def _compile(
         self, kv_cache: str, kv_precision: KVPrecision | None, note: str = ""
     ) -> CompiledPair:
@@ -216,7 +252,8 @@ class Dolly:
         }
 
     def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
-        """Prepares a run; nothing is computed before it is iterated.
+        """A run. Before it is iterated, nothing is compiled, measured or computed, and no cache is
+        allocated, so it may be started while another one runs.
 
         Args:
             request: what to answer, and how.
@@ -224,21 +261,51 @@ class Dolly:
             memory: of earlier texts, for the drafter that copies from them.
 
         Raises:
-            UserError: the prompt does not fit into the context, or there is no such mode.
+            UserError: the prompt does not fit into the context, the memory of such caches should be
+                limited and cannot be, or there is no such mode.
         """
         check_mode(mode)
+        self._check_limited(request.kv_cache)
         prompt = self.tokenizer.ask(request.instruction, request.context)
-        unbounded = self.models_for(request).policy.unbounded
-        budget = request.budget(len(prompt), None if unbounded else self.context_length)
+        self._budget(request, prompt, find_policy(request.kv_cache).unbounded)
+        recorders = {
+            name: LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
+            for name in lanes_of(mode)
+        }
+        about = {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "environment": _environment(),
+            "pair": self.about,
+            "request": asdict(request),
+            "prompt_tokens": tuple(prompt),
+        }
+        prepare = partial(self._prepare, request, mode, prompt, memory)
+        return Run(prepare, recorders, about, schedule_of(mode))
+
+    def _prepare(
+        self, request: Request, mode: Mode, prompt: list[int], memory: Memory | None
+    ) -> Generator[Progress, None, Prepared]:
+        """Prepares a run; raises UserError as `prepare`, or if the prompt does not fit into the
+        context of the fallback.
+        """
+        models = yield from self.prepare(request, mode)
+        budget = self._budget(request, prompt, models.policy.unbounded)
         sampling, drafter, draft_length = request.sampling, request.drafter, request.draft_length
         lanes = self.lanes(request, memory).of(
             mode, prompt, sampling, budget, drafter, draft_length
         )
-        recorders = {name: self._recorder(request) for name in lanes}
-        return Run(lanes, recorders, self._about(request, prompt), schedule_of(mode))
+        draft = models.draft if drafter == MODEL.name else models.block or models.draft
+
+        def pools() -> Pools:
+            return {"target_pool": models.target.pool, "draft_pool": draft.pool}
+
+        return Prepared(lanes, self.describe(models), pools)
+
+    def _budget(self, request: Request, prompt: list[int], unbounded: bool) -> int:
+        return request.budget(len(prompt), None if unbounded else self.context_length)
 
     def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
-        """Builds the lanes of a request with its caches."""
+        """Builds the lanes of a request with its caches; compiles the models on first use."""
         models = self.models_for(request)
         return Lanes(
             target=partial(models.target.sequence, self.tokenizer.size),
@@ -255,24 +322,6 @@ class Dolly:
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What is used now of each limit of memory."""
         return process_memory() + self._kv_memory.uses()
-
-    def _recorder(self, request: Request) -> LaneRecorder:
-        models = self.models_for(request)
-        drafts = models.draft if request.drafter == MODEL.name else models.block or models.draft
-
-        def pools() -> dict[str, PoolUse | None]:
-            return {"target_pool": models.target.pool, "draft_pool": drafts.pool}
-
-        return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece, pools)
-
-    def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
-        return {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "environment": _environment(),
-            "pair": self.describe(self.models_for(request)),
-            "request": asdict(request),
-            "prompt_tokens": tuple(prompt),
-        }
 
 
 def _about(name: str, model: OVModel) -> dict[str, Any]:

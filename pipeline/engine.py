@@ -12,6 +12,7 @@ from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.environment import MemoryUse
 from pipeline.models.pairs import Pair
+from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Update
@@ -23,8 +24,12 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 class Running(Protocol):
     """One request being answered. It is iterated once; the rest may be called from any thread."""
 
-    def __iter__(self) -> Generator[Update | None, None, None]:
-        """Runs it; yields None while it waits. Closing the generator cancels the run."""
+    def __iter__(self) -> Generator[Update | Progress | None, None, None]:
+        """Prepares and runs it; yields None while it waits. Closing the generator cancels the run.
+
+        Raises:
+            UserError: there is not enough memory, or the models cannot have such caches.
+        """
         ...
 
     def close(self) -> None:
@@ -32,7 +37,7 @@ class Running(Protocol):
         ...
 
     def trace(self) -> Trace:
-        """The record as it stands."""
+        """The record as it stands. Its `pair` is the engine's until the run is prepared."""
         ...
 
 
@@ -52,11 +57,21 @@ class Engine(Protocol):
         """The models, for what needs more of them than answers; None if they are elsewhere."""
         ...
 
-    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Running:
-        """Prepares a run; nothing is computed before it is iterated.
+    def prepare(self, request: Request) -> Generator[Progress, None, object]:
+        """Compiles, warms up and measures what such a request needs, unless that is done; yields
+        each stage before it begins.
 
         Raises:
-            UserError: the prompt does not fit into the context, or there is no such mode.
+            UserError: as when a run is iterated.
+        """
+        ...
+
+    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Running:
+        """A run, which computes nothing and allocates no cache before it is iterated.
+
+        Raises:
+            UserError: the prompt does not fit into the context, the memory of such caches should be
+                limited and cannot be, or there is no such mode.
         """
         ...
 

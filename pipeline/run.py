@@ -6,53 +6,78 @@ Depends on events and traces only; not on models or OpenVINO.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
-from pipeline.decoding.events import Event, FinishReason
+from pipeline.decoding.events import Event, FinishReason, Step
 from pipeline.decoding.race import Schedule, race
+from pipeline.progress import Progress
 from pipeline.trace.record import Trace
-from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recorder import NO_POOLS, LaneRecorder, Pools
 from pipeline.trace.recording import Recording, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run computes with.
+
+    Attributes:
+        lanes: the decoders, by name.
+        pair: the trace's `pair`: the models that are used.
+        pools: returns the blocks of their caches now.
+    """
+
+    lanes: Mapping[str, Iterator[Event]]
+    pair: dict[str, Any]
+    pools: Callable[[], Pools] = lambda: NO_POOLS
 
 
 class Run:
     """One request being answered. Iterate it once, or `finish` it; `trace()` is there at any time.
 
     Args:
-        lanes: the decoders at work, by name.
+        prepare: compiles and measures what is missing, and allocates the caches; it yields each
+            stage before it begins.
         recorders: one for each lane.
-        about: the fields of the trace that no lane changes.
-        schedule: whose turn it is.
+        about: the fields of the trace that no lane changes. Its `pair` is replaced once the run is
+            prepared.
+        schedule: which lane runs next.
     """
 
     def __init__(
         self,
-        lanes: dict[str, Iterator[Event]],
+        prepare: Callable[[], Generator[Progress, None, Prepared]],
         recorders: dict[str, LaneRecorder],
         about: dict[str, Any],
         schedule: Schedule = race,
     ) -> None:
-        self._lanes, self._schedule = lanes, schedule
+        self._prepare, self._schedule = prepare, schedule
         self._recording = Recording(recorders, about)
         self._cancelled = threading.Event()
 
-    def __iter__(self) -> Generator[Update, None, None]:
-        """Runs the lanes. A lane left without an end, because the iteration was cancelled or
-        closed or because it failed, gets one in the trace.
+    def __iter__(self) -> Generator[Update | Progress, None, None]:
+        """Prepares the run, then runs the lanes. A lane left without an end, because the iteration
+        was cancelled or closed or because it failed, gets one in the trace.
+
+        Raises:
+            UserError: as `prepare`.
         """
-        racing = self._schedule(self._lanes)
         reason = FinishReason.CANCELLED
         try:
-            for name, event in racing:
-                yield self._recording.record(name, event)
-                if self._cancelled.is_set():
-                    break
+            prepared = yield from self._prepare()
+            self._recording.about["pair"] = prepared.pair
+            with closing(self._schedule(prepared.lanes)) as racing:
+                for name, event in racing:
+                    pools = prepared.pools() if isinstance(event, Step) else NO_POOLS
+                    yield self._recording.record(name, event, pools)
+                    if self._cancelled.is_set():
+                        break
         except Exception:
             reason = FinishReason.ERROR
             raise
         finally:
-            racing.close()
             self._recording.end(reason)
 
     def finish(self) -> Trace:

@@ -18,7 +18,9 @@ from pipeline.decoding.race import Mode
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
+from pipeline.progress import Progress
 from pipeline.request import Request
+from pipeline.run import Run
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Update
 from serving.cores import claim
@@ -42,7 +44,7 @@ class Description:
 class Report:
     """What happened in a run since the last report, and the memory in use."""
 
-    updates: tuple[Update, ...]
+    updates: tuple[Update | Progress, ...]
     memory: tuple[MemoryUse, ...]
 
 
@@ -76,7 +78,8 @@ class Replica:
     async def run(
         self, request: Request, mode: Mode, memory: Memory | None
     ) -> AsyncGenerator[Trace | Report, None]:
-        """Answers a request: first the trace as it begins, then reports. Closing it ends the run.
+        """Answers a request: first the trace as it begins, then reports, and before those of the
+        lanes the trace of the prepared run. Closing it ends the run.
 
         Raises:
             UserError: as `Dolly.start`, or the pair could not be loaded.
@@ -85,11 +88,13 @@ class Replica:
             raise self._failure
         loop = asyncio.get_running_loop()
         run = await loop.run_in_executor(self._models, self._dolly.start, request, mode, memory)
-        updates = iter(run)
+        updates, place, preparing = iter(run), self._place, True
         try:
-            trace = run.trace()
-            yield replace(trace, environment=trace.environment | self._place)
+            yield _placed(run, place)
             while report := await loop.run_in_executor(self._models, self._report, updates):
+                if preparing and isinstance(report.updates[-1], Update):
+                    preparing = False
+                    yield _placed(run, place)
                 yield report
         finally:  # behind the report under way, if whoever listens has left
             await loop.run_in_executor(self._models, updates.close)
@@ -103,14 +108,22 @@ class Replica:
             "replica_began": time.time(),
         }
 
-    def _report(self, updates: Iterator[Update]) -> Report | None:
-        """The updates of a period; None at the end of the run."""
-        until, made = time.monotonic() + _PERIOD, list[Update]()
+    def _report(self, updates: Iterator[Update | Progress]) -> Report | None:
+        """The updates of a period, or until a stage of preparing begins; None at the end of the
+        run.
+        """
+        until, made = time.monotonic() + _PERIOD, list[Update | Progress]()
         for update in updates:
             made.append(update)
-            if time.monotonic() >= until:
+            if isinstance(update, Progress) or time.monotonic() >= until:
                 break
         return Report(tuple(made), self._dolly.memory_uses()) if made else None
+
+
+def _placed(run: Run, place: dict[str, Any]) -> Trace:
+    """The trace as it stands, with where it runs."""
+    trace = run.trace()
+    return replace(trace, environment=trace.environment | place)
 
 
 def _load(choice: Choice) -> Dolly:

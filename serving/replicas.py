@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -15,8 +15,8 @@ from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, check_mode, lanes_of
 from pipeline.environment import MemoryUse, environment
 from pipeline.models.pairs import Pair
+from pipeline.progress import Progress
 from pipeline.request import Request
-from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.runtime.kv_cache.registry import find_policy
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
@@ -61,10 +61,14 @@ class Replicas:
         self._environment = environment()  # until a replica has sent its own
         self._memory: dict[str, tuple[MemoryUse, ...]] = {}
 
+    def prepare(self, request: Request) -> Generator[Progress, None, None]:
+        """Nothing: a replica has prepared itself before it is described."""
+        yield from ()
+
     def start(
         self, request: Request, mode: Mode = "race", memory: Memory | None = None
     ) -> ReplicaRun:
-        """Prepares a run; no replica is asked before it is iterated.
+        """A run; no replica is asked before it is iterated.
 
         Raises:
             UserError: the prompt does not fit into the context, or there is no such mode.
@@ -114,14 +118,10 @@ class ReplicaRun:
         memory: dict[str, tuple[MemoryUse, ...]],
     ) -> None:
         self._call, self._memory = call, memory
-        self._pools: Mapping[str, PoolUse | None] = {}
-        recorders = {
-            name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, lambda: self._pools)
-            for name in lanes
-        }
+        recorders = {name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece) for name in lanes}
         self._recording = Recording(recorders, about)
 
-    def __iter__(self) -> Generator[Update | None, None, None]:
+    def __iter__(self) -> Generator[Update | Progress | None, None, None]:
         """Has the request answered. A lane left without an end gets one in the trace.
 
         Raises:
@@ -139,8 +139,11 @@ class ReplicaRun:
                     case Report():
                         self._memory[self._replica] = message.memory
                         for update in message.updates:
-                            self._pools = update.pools
-                            yield self._recording.record(update.lane, update.event)
+                            if isinstance(update, Update):
+                                lane, event, pools = update.lane, update.event, update.pools
+                                yield self._recording.record(lane, event, pools)
+                            else:
+                                yield update
         except Exception:
             reason = FinishReason.ERROR
             self._memory.pop(self._replica, None)  # it may be gone, and its memory with it

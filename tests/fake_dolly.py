@@ -2,25 +2,26 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 
 import numpy as np
 
 from experiments.experiment import Setup
-from pipeline.decoding.economics import Costs
+from pipeline.decoding.economics import Costs, Measurement
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
-from pipeline.decoding.race import Mode, schedule_of
+from pipeline.decoding.race import Mode, lanes_of, schedule_of
 from pipeline.decoding.verification import find_verifier
 from pipeline.environment import MemoryUse
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import Example, Model, Pair
 from pipeline.models.store import Store
+from pipeline.progress import Progress
 from pipeline.request import Request
-from pipeline.run import Run
+from pipeline.run import Prepared, Run
 from pipeline.trace.record import Trace
 from pipeline.trace.recorder import LaneRecorder
 from tests.fakes import FakeBlock, FakeLM
@@ -70,6 +71,8 @@ class FakeDolly:
         draft_s: seconds on the clock for each drafted token.
         memory: that it says is used.
         local: itself; None as if its models were elsewhere.
+        stages: of preparing a run.
+        spread: of its measured costs.
     """
 
     pair = PAIR
@@ -90,7 +93,9 @@ class FakeDolly:
             run.cancel()
         self.texts, self.pause = self._as_made
         self.fails = self.damaged = False
-        self.draft_s = 0.0
+        self.draft_s = self.spread = 0.0
+        self.costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
+        self.stages: tuple[Progress, ...] = ()
         self.started, self.memory = [], ()
         self.local: FakeDolly | None = self
         self.goes_on.set()
@@ -120,7 +125,20 @@ class FakeDolly:
     def models_for(self, request: Request) -> "FakeDolly":
         return self
 
-    costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
+    @property
+    def measured(self) -> Measurement:
+        return Measurement(self.costs, self.spread)
+
+    def prepare(self, request: Request, mode: Mode = "race") -> Iterator[Progress]:
+        yield from self.stages
+        self.goes_on.wait()
+
+    def measure(self, request: Request) -> Iterator[Progress | Measurement]:
+        yield Progress("Measuring the costs of forward passes")
+        self.goes_on.wait()
+        if self.fails:
+            raise RuntimeError("the <b>engine</b>\nbroke")
+        yield self.measured
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         return self.memory
@@ -142,15 +160,19 @@ class FakeDolly:
         )
 
     def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
-        lanes = self.lanes(request, memory).of(
-            mode,
-            PROMPT,
-            request.sampling,
-            request.max_new_tokens,
-            request.drafter,
-            2 if request.draft_length == "auto" else request.draft_length,  # not by its times
-        )
-        lanes = {name: self._paused(lane) for name, lane in lanes.items()}
+        def prepare() -> Generator[Progress, None, Prepared]:
+            yield from self.prepare(request, mode)
+            lanes = self.lanes(request, memory).of(
+                mode,
+                PROMPT,
+                request.sampling,
+                request.max_new_tokens,
+                request.drafter,
+                2 if request.draft_length == "auto" else request.draft_length,  # not by its times
+            )
+            lanes = {name: self._paused(lane) for name, lane in lanes.items()}
+            return Prepared(lanes, {**self.about, "kv_cache": request.kv_cache})
+
         about = {
             "created": "2026-01-01T00:00:00+00:00",
             "environment": {},
@@ -160,8 +182,8 @@ class FakeDolly:
         }
         self.started.append(
             Run(
-                lanes,
-                {name: LaneRecorder(self, self.piece) for name in lanes},
+                prepare,
+                {name: LaneRecorder(self, self.piece) for name in lanes_of(mode)},
                 about,
                 schedule_of(mode),
             )

@@ -1,5 +1,6 @@
 """The app with a fake Dolly, and what a visitor does with its page."""
 
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 
 import httpx
@@ -24,7 +25,10 @@ FIELDS = (
 @contextmanager
 def served(dolly, pair=PAIR):
     """The address of the app, its models already loaded unless `dolly` is still a future."""
-    with served_page(Page(loader_of(dolly, pair))) as url:
+    loader = loader_of(dolly, pair)
+    if not isinstance(dolly, Future):
+        list(loader.wait())
+    with served_page(Page(loader)) as url:
         yield url
 
 

@@ -1,5 +1,7 @@
 """The lanes of a request, from fakes of its parts: no model, no OpenVINO."""
 
+import threading
+
 import pytest
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS
@@ -98,13 +100,14 @@ def test_an_autoregressive_lane_needs_a_target_alone():
         )
 
 
-def test_a_pair_is_measured_once_and_only_for_a_length_that_chooses_itself():
+def test_costs_are_asked_for_only_by_what_needs_them_as_its_entry_says():
+    for drafter, spec in DRAFTERS.items():
+        parts = Parts()
+        list(parts.lanes().speculative(PROMPT, GREEDY, BUDGET, drafter, 4))
+        assert bool(parts.measured) == spec.compares
     parts = Parts()
     lanes = parts.lanes()
-    list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4))
-    assert parts.measured == 0
-    for _ in range(2):
-        list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
+    list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
     assert parts.measured == 1
     assert list(lanes.stats) == [DEFAULT_DRAFTER]
 
@@ -118,6 +121,28 @@ def test_what_is_learned_of_a_drafter_is_its_own_and_outlives_a_generation():
     before = dict(kept)
     list(parts.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
     assert kept == before
+
+
+def test_two_runs_that_begin_at_once_share_what_is_learned_of_a_drafter(monkeypatch):
+    both, used = threading.Barrier(2), []
+
+    def costs():
+        both.wait()  # neither has kept anything yet
+        return Costs(0.1, (1.0,) * 9)
+
+    monkeypatch.setattr("pipeline.decoding.lanes.Auto", lambda stats: used.append(stats))
+    parts, kept = Parts(), {}
+
+    def begin():
+        lanes = Lanes(target=parts.target, draft=parts.draft, costs=costs, stats=kept)
+        lanes._draft_length(DRAFTERS[DEFAULT_DRAFTER], "auto")()
+
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [*map(id, used)] == [id(kept[DEFAULT_DRAFTER])] * 2
 
 
 def test_the_end_tokens_end_each_lane():

@@ -94,7 +94,7 @@ def test_the_weights_are_under_two_megabytes():
 
 def test_without_its_models_there_is_one_line_that_says_so(tmp_path):
     with pytest.raises(UserError, match=r"^model: .* — add its openvino_model.xml"):
-        next(Digits(tmp_path).draw(Request("digits")))
+        list(Digits(tmp_path).draw(Request("digits")))
 
 
 # --- the recipe ----------------------------------------------------------------------------------

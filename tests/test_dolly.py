@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby, product
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import Parts, find_drafter
-from pipeline.decoding.economics import AcceptanceStats, Costs
+from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
 from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
@@ -24,7 +25,6 @@ from pipeline.models.pairs import DEFAULT_PAIR, find_pair
 from pipeline.request import Request
 from pipeline.runtime.block import OVBlockDraft
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
-from pipeline.runtime.pair import CompiledPair
 from pipeline.runtime.sequence import OVCausalLM
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Lane, Trace
@@ -107,7 +107,8 @@ def test_greedy_speculative_equals_autoregressive_with_the_slower_caches(kind, k
 @pytest.fixture
 def cheap_drafts(monkeypatch):
     """For draft lengths that go by measured costs: the tiny draft costs as much as its target."""
-    monkeypatch.setattr(CompiledPair, "costs", Costs(0.2, (1.0,) * 9))
+    known = Measurement(Costs(0.2, (1.0,) * 9), spread=0.0)
+    monkeypatch.setattr(tiny().models(), "measured", known)
     monkeypatch.setattr(AcceptanceStats, "update_draft_cost", lambda *_: None)
     monkeypatch.setattr(tiny().models(), "stats", {})
 
@@ -228,6 +229,25 @@ def test_a_cancelled_run_keeps_what_it_made_and_the_next_one_works(updates):
             run.cancel()
     assert {lane.finish for lane in run.trace().lanes.values()} == {FinishReason.CANCELLED}
     assert answer(instruction="Why?", max_new_tokens=3).finished
+
+
+def test_to_start_a_run_compiles_nothing_and_allocates_no_cache(monkeypatch):
+    pair, request = Dolly(tiny_folder()), Request("Why?", max_new_tokens=2, draft_length="auto")
+    asked = [replace(request, **each) for each in ({}, {"kv_cache": "stateful"})]
+    pool = pair.models().target.pool
+
+    def refuse(*_, **__):
+        raise AssertionError("start has to compute nothing")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ov.Core, "compile_model", refuse)
+        patched.setattr(ov.CompiledModel, "create_infer_request", refuse)
+        runs = [pair.start(each) for each in asked]
+    assert pair.models().target.pool == pool
+    assert pair.measured is None
+    for run, kv_cache in zip(runs, ("paged", "stateful"), strict=True):
+        assert run.trace().pair == pair.about
+        assert run.finish().pair["kv_cache"] == kv_cache
 
 
 def test_a_prompt_too_long_for_the_context_is_refused_before_any_compute():

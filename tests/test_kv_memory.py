@@ -49,6 +49,15 @@ def test_a_run_that_reaches_the_limit_keeps_its_answer_so_far_and_the_next_run_w
     assert parse_trace(trace.to_json()) == trace
 
 
+def test_a_run_that_is_started_during_another_works_after_it_where_both_would_not_fit():
+    first = iter(limited().start(Request("Why is the sky blue?", max_new_tokens=SHORT)))
+    next(first)
+    other = Request("Why?", max_new_tokens=SHORT, kv_cache="window")
+    second = limited().start(other)  # whose caches are pools of their own
+    list(first)
+    assert second.finish().finished
+
+
 def test_no_step_holds_more_than_the_limit():
     run = limited().start(Request("Why?", max_new_tokens=LONG))
     with pytest.raises(UserError):

@@ -10,6 +10,7 @@ from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from ui.run.loader import Loader
+from ui.run.turn import Turn
 
 FIRST, SECOND = PAIRS[DEFAULT_PAIR], PAIRS["dolly-v2-3b"]
 
@@ -28,7 +29,18 @@ class Shop(Store):
             raise UserError("model", model.id, self.says)
 
 
-def loader(shop, load=lambda choice: choice.pair.name):
+class Named(str):
+    """An engine that is the name of its pair, and prepares nothing."""
+
+    def prepare(self, request):
+        yield from ()
+
+
+def named(choice):
+    return Named(choice.pair.name)
+
+
+def loader(shop, load=named):
     return Loader(Choice(FIRST, shop), load)
 
 
@@ -50,11 +62,11 @@ def test_another_pair_takes_over_when_it_is_there():
     shop.open.set()
     assert at_work.engine() == DEFAULT_PAIR
     shop.open.clear()
-    change = at_work.change(SECOND)
+    change = at_work.change(SECOND, Turn())
     assert next(change)
     assert at_work.pair == FIRST  # still
     with pytest.raises(UserError, match="another pair is being loaded"):
-        next(at_work.change(FIRST))
+        next(at_work.change(FIRST, Turn()))
     shop.open.set()
     assert all(isinstance(progress, Progress) for progress in change)
     assert at_work.pair == SECOND
@@ -68,10 +80,10 @@ def test_a_pair_that_cannot_be_had_leaves_the_one_at_work():
     assert at_work.engine() == DEFAULT_PAIR
     shop.says = "is not on the hub"
     with pytest.raises(UserError, match="not on the hub"):
-        [*at_work.change(SECOND)]
+        [*at_work.change(SECOND, Turn())]
     assert (at_work.pair, at_work.engine()) == (FIRST, DEFAULT_PAIR)
     shop.says = None
-    [*at_work.change(SECOND)]  # and the next one works
+    [*at_work.change(SECOND, Turn())]  # and the next one works
     assert at_work.pair == SECOND
 
 
@@ -97,7 +109,7 @@ def test_where_the_first_pair_cannot_be_loaded_the_embedded_one_is_offered(error
     def load(choice):
         if choice.pair == SECOND:
             raise error
-        return choice.pair.name
+        return named(choice)
 
     shop = Shop()
     shop.open.set()
@@ -106,7 +118,7 @@ def test_where_the_first_pair_cannot_be_loaded_the_embedded_one_is_offered(error
         broken.engine()
     assert str(raised.value).startswith(line)
     assert broken.offer == FIRST
-    [*broken.change(broken.offer)]
+    [*broken.change(broken.offer, Turn())]
     assert (broken.pair, broken.offer, broken.engine()) == (FIRST, FIRST, DEFAULT_PAIR)
     assert not broken.failure
 
@@ -115,10 +127,10 @@ def test_a_pair_that_failed_takes_no_memory_from_the_next(monkeypatch):
     monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: FIRST.memory_bytes)
     shop = Shop()
     shop.open.set()
-    broken = Loader(Choice(SECOND, shop), lambda choice: choice.pair.name)
+    broken = Loader(Choice(SECOND, shop), named)
     with pytest.raises(UserError, match="choose --weights int4, or a smaller pair"):
         broken.engine()
-    [*broken.change(FIRST)]
+    [*broken.change(FIRST, Turn())]
     assert broken.engine() == DEFAULT_PAIR
 
 
@@ -126,9 +138,9 @@ def test_the_first_pair_can_be_chosen_again_as_it_was():
     shop = Shop()
     shop.open.set()
     first = FIRST.with_weights("int4", "int8")
-    at_work = Loader(Choice(first, shop), lambda choice: choice.pair.name)
+    at_work = Loader(Choice(first, shop), named)
     assert at_work.engine() == DEFAULT_PAIR
-    [*at_work.change(SECOND)]
+    [*at_work.change(SECOND, Turn())]
     assert at_work.pairs == PAIRS | {DEFAULT_PAIR: first}
 
 
@@ -140,5 +152,5 @@ def test_a_pair_that_does_not_fit_beside_the_one_at_work_is_one_line(monkeypatch
     monkeypatch.setattr("pipeline.models.choice.memory_bytes", lambda: SECOND.memory_bytes)
     for _ in range(2):  # and the next is told the same
         with pytest.raises(UserError, match="with the loaded pair"):
-            [*at_work.change(SECOND)]
+            [*at_work.change(SECOND, Turn())]
     assert at_work.pair == FIRST

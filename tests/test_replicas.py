@@ -20,6 +20,7 @@ from pipeline.decoding.memory import Memory
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
+from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from serving import replica
@@ -194,6 +195,15 @@ def test_a_trace_from_a_replica_is_that_of_the_models(served, mode):
     assert [token for update in updates for token in update.tokens]
     assert here.environment["replica_cores"] == "0"
     assert parse_trace(here.to_json()) == here
+
+
+def test_what_a_replica_prepares_is_reported_and_then_the_models_are_its_own(served):
+    served.dolly.stages = (Progress("Preparing the stateful cache"),)
+    run = served.engine.start(replace(REQUEST, kv_cache="stateful"))
+    stages = [update for update in run if isinstance(update, Progress)]
+    assert stages == [*served.dolly.stages]
+    assert run.trace().pair == served.dolly.last_trace().pair
+    assert run.trace().pair["kv_cache"] == "stateful"
 
 
 def test_nothing_is_asked_of_a_replica_before_the_run_is_iterated(served):

@@ -288,7 +288,7 @@ def _minutes(work: Path) -> float:
 
 def _drawn(pair: Digits, length: int, temperature: float) -> Drawing:
     request = Request("digits", temperature=temperature, draft_length=length)
-    *_, drawing = pair.draw(request)
+    *_, drawing = (each for each in pair.draw(request) if isinstance(each, Drawing))
     return drawing
 
 

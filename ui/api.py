@@ -40,7 +40,8 @@ def add(loader: Loader, turn: Turn) -> None:
             task = Task(turn.hold(iter(run)), name="api")
             task.start()
             try:
-                for updates in task.updates(PERIOD):
+                for reports in task.updates(PERIOD):
+                    updates = [each for each in reports if isinstance(each, Update)]
                     if updates:
                         yield json.dumps({"updates": [_plain(update) for update in updates]})
             finally:
@@ -113,7 +114,7 @@ def _one_line_errors() -> Iterator[None]:
         raise gr.Error(logged_line(error), print_exception=False) from None
 
 
-def _plain(update: "Update") -> dict[str, Any]:
+def _plain(update: Update) -> dict[str, Any]:
     """The update as plain JSON values."""
     event = {"type": type(update.event).__name__.lower(), **asdict(update.event)}
     tokens = [asdict(token) for token in update.tokens]

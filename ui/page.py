@@ -36,6 +36,8 @@ from ui.tabs.beyond_text import TAB as BEYOND_TEXT
 from ui.tabs.experiments import TAB as EXPERIMENTS
 from ui.tabs.experiments import VIEWS, ExperimentView, in_columns
 from ui.tabs.registry import TABS
+from ui.tabs.what_if import COSTS, costs_view
+from ui.tabs.what_if import TAB as WHAT_IF
 from ui.theme import THEME
 from ui.timeline import TIMELINE
 
@@ -162,6 +164,10 @@ class Page:
                         label, name = "Draw ten digits", "draw-digits"
                         self._digits_button = gr.Button(label, size="sm", elem_id=name)
                     tab.add(first.tabs.get(tab.name, ""))
+                    if tab is WHAT_IF:
+                        component(COSTS, "view/fields", fields(), asset("whatif/costs.html"))
+                        label, name = "Measure the costs again", "measure-costs"
+                        self._costs_button = gr.Button(label, size="sm", elem_id=name)
                     if tab is EXPERIMENTS:
                         self._add_experiments()
         with gr.Row(elem_id="exports"):
@@ -203,6 +209,7 @@ class Page:
             for view, button in self._measure.items()
         ]
         running.append(self._digits_button.click(self.draw_digits, **on_models))
+        running.append(self._costs_button.click(self.measure_costs, **on_models))
         controls.stop.click(None, cancels=running, api_visibility="private")
         # Gradio cancels what a visitor runs, not one run of it: who sees the end may start the next
         # one, so it is shown once the cancellation is over, which counts as a failure.
@@ -267,6 +274,15 @@ class Page:
 
         yield from self._answer(session, form, start)
 
+    def measure_costs(self, session: Session, _: Mode, *form: Any) -> Iterator[Outputs]:
+        """Handles a click on the button that measures the costs of forward passes."""
+
+        def start(engine: Engine, request: Request) -> Iterator[Changes]:
+            dolly = _local(engine, "Measure the costs again")
+            return session.measure_costs(dolly, request, self._turn)
+
+        yield from self._answer(session, form, start)
+
     def _answer(self, session: Session, form: Sequence[Any], start: Start) -> Iterator[Outputs]:
         """Waits for the models, then shows what `start` yields for the form's request."""
         try:
@@ -312,14 +328,16 @@ class Page:
         status = None if session.busy else readiness(loader)
         if not loader.done:
             return self._update(session, Changes(status=status)) | ticking
-        ready = Changes(status=status, notice=offer(loader))
+        dolly = None if loader.failure else loader.engine().local
+        costs = costs_view(dolly.measured) if dolly and dolly.measured else {}
+        ready = Changes(tabs=costs, status=status, notice=offer(loader))
         return self._update(session, ready) | self._controls.about(loader) | ticking
 
     def change_pair(self, session: Session, name: str, drafter: str) -> Iterator[Updates]:
         """Handles a click on Load. While the visitor's own run goes on, its status stays."""
         loader, line = self._loader, ""
         try:
-            for progress in loader.change(loader.pairs.get(name, loader.pair)):
+            for progress in loader.change(loader.pairs.get(name, loader.pair), self._turn):
                 changes = Changes(status=Status("loading", f"{progress}…"))
                 if session.busy:
                     changes = Changes(notice=f"{progress}…")

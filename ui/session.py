@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.experiment import Setup
 from pipeline.decoding.memory import Memory
@@ -18,6 +19,7 @@ from pipeline.trace.record import Trace
 from ui.files import Files
 from ui.header import Status
 from ui.run.activity import Activity
+from ui.run.costs import CostsDisplay
 from ui.run.digits import DigitsDisplay
 from ui.run.experiment import ExperimentDisplay
 from ui.run.race import RaceDisplay, replayed, rested
@@ -26,6 +28,9 @@ from ui.run.turn import Turn
 from ui.run.view_state import Changes, ViewState
 from ui.tabs.experiments import ExperimentView
 from ui.tabs.registry import TABS
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
 
 
 class Session:
@@ -113,6 +118,15 @@ class Session:
         """
         work = turn.hold(digits.draw(request))
         yield from self._follow(Activity(work, DigitsDisplay(request, engine)))
+
+    def measure_costs(self, dolly: Dolly, request: Request, turn: Turn) -> Iterator[Changes]:
+        """Measures the costs of forward passes with a request's caches. The last run stays on the
+        page.
+
+        Closing it cancels the measurement; `stop` returns its final view.
+        """
+        work = turn.hold(dolly.measure(request))
+        yield from self._follow(Activity(work, CostsDisplay(request, dolly, turn.taken)))
 
     def _follow(self, activity: Activity) -> Iterator[Changes]:
         self._activity = activity

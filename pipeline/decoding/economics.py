@@ -24,6 +24,7 @@ _IDLE_DECAY = 0.998  # the same per step without a draft, so that drafting is tr
 _COST_DECAY = 0.9  # factor on the weight of older measurements of the draft cost
 _MAX_COST_CHANGE = 2.0  # factor by which a single measurement may differ, else it is clipped
 _CONFIDENCE_BINS = 10  # each with its own acceptance rate
+_MAX_SPREAD = 0.25  # of measured times; on an idle machine they differ by a few percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,25 @@ class Costs:
         """
         block = self.block if drafted else 0.0
         return block + drafted * self.draft + self.of_pass(max(drafted + 1, pad_to))
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Measured costs.
+
+    Attributes:
+        costs: in seconds.
+        spread: how much the times of like forward passes differ: the distance between their
+            quartiles, as a share of their median.
+    """
+
+    costs: Costs
+    spread: float
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else used the processor meanwhile."""
+        return self.spread > _MAX_SPREAD
 
 
 def expected_tokens(acceptance: Iterable[float]) -> list[float]:
@@ -197,14 +217,14 @@ class AcceptanceStats:
     starts with its estimates. Recent tests have more weight.
 
     Args:
-        costs: measured before the first generation.
+        costs: as measured.
 
     Attributes:
         costs: in steps; the draft cost follows recent rounds.
     """
 
     def __init__(self, costs: Costs) -> None:
-        self.costs = costs.in_steps
+        self._measured, self.costs = costs, costs.in_steps
         self._positions = [AcceptanceRate() for _ in costs.verify[1:]]
         self._confidences = [AcceptanceRate() for _ in range(_CONFIDENCE_BINS)]
 
@@ -212,6 +232,11 @@ class AcceptanceStats:
     def longest(self) -> int:
         """The most tokens of a draft."""
         return len(self._positions)
+
+    def use_costs(self, measured: Costs) -> None:
+        """Replaces the costs, unless this is the measurement that they are from."""
+        if measured != self._measured:
+            self._measured, self.costs = measured, measured.in_steps
 
     def by_position(self) -> list[float]:
         """The acceptance rate at each position of a draft, given that the tokens before it are

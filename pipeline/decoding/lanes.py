@@ -41,7 +41,7 @@ class Lanes:
             prompt.
         block: likewise of the block draft, or None.
         memory: of earlier texts, for a drafter that copies from them.
-        costs: measures the pair; called only by drafters and draft lengths that need it.
+        costs: returns the pair's; called only for drafters and draft lengths that need them.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
         verify: how drafts are verified.
@@ -67,7 +67,9 @@ class Lanes:
         drafter: str,
         draft_length: int | Literal["auto"],
     ) -> dict[str, Iterator[Event]]:
-        """The lanes of a mode, by name; nothing is computed before they are iterated."""
+        """The lanes of a mode, by name. Their caches are allocated, and costs that they need are
+        asked for; no forward pass runs before they are iterated.
+        """
         lanes: dict[str, Iterator[Event]] = {}
         if AUTOREGRESSIVE in lanes_of(mode):
             lanes[AUTOREGRESSIVE] = self.autoregressive(prompt, params, max_new_tokens)
@@ -120,7 +122,7 @@ class Lanes:
     ) -> Callable[[], DraftLength]:
         if draft_length != "auto":
             return partial(Fixed, draft_length)
-        if spec.name not in self.stats:
-            costs = self.costs()
-            self.stats[spec.name] = AcceptanceStats(spec.costs(costs))
-        return partial(Auto, self.stats[spec.name])
+        costs = spec.costs(self.costs())
+        stats = self.stats.setdefault(spec.name, AcceptanceStats(costs))  # atomic
+        stats.use_costs(costs)
+        return partial(Auto, stats)

@@ -30,7 +30,7 @@ from pipeline.runtime.model import OVModel
 from pipeline.runtime.sequence import FURTHER_INPUTS, SLOTS, TARGET_HIDDEN, OVCausalLM
 
 _CORRECTED = 64  # rows of the vocabulary
-_TYPICAL = 8  # rows of a pass: four drafted tokens, and as many that the last round emitted
+TYPICAL_ROWS = 8  # of a pass: four drafted tokens, and as many that the last round emitted
 
 
 class Bigram:
@@ -109,10 +109,6 @@ class OVBlockModel(OVModel):
     def block(self, vocab_size: int | None = None) -> OVBlockDraft:
         """A new sequence; its logits are of the first `vocab_size` token ids only."""
         return OVBlockDraft(self.sequence(vocab_size), self._bigram, self.length)
-
-    def block_seconds(self) -> float:
-        """What a draft takes: a forward pass for a round of four, once warm."""
-        return self.forward_times()[0][_TYPICAL - 1]
 
 
 def _block_config(folder: Path) -> BlockConfig:

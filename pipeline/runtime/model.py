@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -32,6 +33,24 @@ from pipeline.runtime.sequence import FURTHER_INPUTS, OVCausalLM
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
 _COMPARED = 12  # tokens whose logits are compared
+_ROUNDS = 5  # in which passes of every size are measured
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Measured times of a model's forward passes.
+
+    Attributes:
+        seconds: medians, of a pass of 1, 2, … 9 tokens with all their logits, each after one of the
+            same size.
+        switch: seconds that a pass takes longer after one of another size; a median.
+        spread: the distance between the quartiles of a size's times, as a share of their median;
+            the median of all sizes, which a single slow pass does not change.
+    """
+
+    seconds: tuple[float, ...]
+    switch: float
+    spread: float
 
 
 class OVModel:
@@ -208,22 +227,26 @@ class OVModel:
                 return False
         return True
 
-    def forward_times(self) -> tuple[tuple[float, ...], float]:
-        """Measures forward passes, once warm.
-
-        Returns:
-            The seconds of a pass of 1, 2, … 9 tokens with all their logits, each after one of the
-            same size; and those that a pass takes longer after one of another size. Medians.
+    def forward_times(self) -> PassTimes:
+        """Measures forward passes, once warm: all sizes in each round, upwards and downwards in
+        turn, so that what disturbs a round is in the times of every size.
         """
         sequence = self.sequence()
-        turns = [
-            [(sequence.time_forward(n), sequence.time_forward(n)) for n in _DECODE_SIZES]
-            for _ in range(5)
-        ]
-        steady = [[second for _, second in turn] for turn in turns]
-        switches = [first - second for turn in turns for first, second in turn]
-        medians = tuple(statistics.median(times) for times in zip(*steady, strict=True))
-        return medians, max(0.0, statistics.median(switches))
+        times: dict[int, list[float]] = {count: [] for count in _DECODE_SIZES}
+        switches = list[float]()
+        for turn in range(_ROUNDS):
+            for count in _DECODE_SIZES[:: -1 if turn % 2 else 1]:
+                first, second = (sequence.time_forward(count) for _ in range(2))
+                times[count].append(second)
+                switches.append(first - second)
+        medians = tuple(statistics.median(each) for each in times.values())
+        spreads = [*map(_spread, times.values())]
+        return PassTimes(medians, max(0.0, statistics.median(switches)), statistics.median(spreads))
+
+
+def _spread(times: Sequence[float]) -> float:
+    low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
+    return (high - low) / middle
 
 
 def _tail(port: ov.Output) -> tuple[int, ...]:

@@ -100,15 +100,17 @@ class OVCausalLM:
         self.cache.rollback(length)
 
     def time_forward(self, count: int) -> float:
-        """Seconds of a forward pass of `count` tokens, which are rolled back. The time does not
-        depend on the tokens.
+        """Seconds of a forward pass of `count` tokens, at most a prefill chunk, which are rolled
+        back. The time does not depend on the tokens. Waiting for another pass does not count.
         """
-        length = len(self)
-        start = perf_counter()
+        length, logits_to_keep = len(self), min(count, MAX_DECODE_TOKENS)
         further = self._model.rows.items()
         total = length + count
         rows = {name: np.zeros((total, *shape), kind) for name, (kind, shape) in further}
-        self.forward([0] * count, min(count, MAX_DECODE_TOKENS), rows=rows)
+        with self._model.lock:
+            start = perf_counter()
+            kept = self._run([0] * count, logits_to_keep, 0, rows)
+        self._output(count, kept, logits_to_keep)
         seconds = perf_counter() - start
         self.rollback(length)
         return seconds
@@ -118,26 +120,29 @@ class OVCausalLM:
     ) -> Output:
         if not tokens:
             return self._output(0, 0, 0)
+        with self._model.lock:
+            kept = self._run(tokens, logits_to_keep, pad_to, rows)
+        return self._output(len(tokens), kept, logits_to_keep)
+
+    def _run(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int, rows: Arrays) -> int:
+        """Runs the model, whose lock is held; returns how many rows of logits it computed."""
         if self._model.vocabulary:
             tokens = self._model.vocabulary.rows(tokens)
-        with self._model.lock:
-            inputs = self.cache.append(tokens, pad_to)
-            end = inputs["input_ids"].size
-            # The same in every pass of a size, so that the output projection has one size too; and
-            # two where there are two, since a product of one row may use another kernel, as it does
-            # on CPUs without AVX-512. A block draft's slots always need as many.
-            at_least = 0 if rows else max(pad_to, 2)
-            kept = min(max(logits_to_keep, at_least), end) if logits_to_keep else 0
-            self._bindings.bind(inputs)
-            fed = {name: array[: len(self)] for name, array in rows.items()}
-            self._bindings.bind(
-                {name: self._padded(name, array, end) for name, array in fed.items()}
-            )
-            self._bindings.bind({LOGIT_POSITIONS: positions(end - kept, end)})
-            self._request.start_async()
-            self._request.wait()
-            self._model.forward_passes += 1
-        return self._output(len(tokens), kept, logits_to_keep)
+        inputs = self.cache.append(tokens, pad_to)
+        end = inputs["input_ids"].size
+        # The same in every pass of a size, so that the output projection has one size too; and two
+        # where there are two, since a product of one row may use another kernel, as it does on CPUs
+        # without AVX-512. A block draft's slots always need as many.
+        at_least = 0 if rows else max(pad_to, 2)
+        kept = min(max(logits_to_keep, at_least), end) if logits_to_keep else 0
+        self._bindings.bind(inputs)
+        fed = {name: array[: len(self)] for name, array in rows.items()}
+        self._bindings.bind({name: self._padded(name, array, end) for name, array in fed.items()})
+        self._bindings.bind({LOGIT_POSITIONS: positions(end - kept, end)})
+        self._request.start_async()
+        self._request.wait()
+        self._model.forward_passes += 1
+        return kept
 
     def _output(self, count: int, kept: int, logits_to_keep: int) -> Output:
         """Copies of the request's last rows; the rows before them belong to padding."""

@@ -27,8 +27,9 @@ class Detokenizer(Protocol):
         ...
 
 
-def _no_pools() -> Mapping[str, PoolUse | None]:
-    return {}
+Pools = Mapping[str, PoolUse | None]  # the blocks of the models' caches, by a step's field
+
+NO_POOLS: Pools = {}
 
 
 class LaneRecorder:
@@ -37,30 +38,24 @@ class LaneRecorder:
     Args:
         detokenizer: streams the lane's text.
         piece: returns the text of a single token.
-        pools: returns the blocks of the models' caches now, by the name of a step's field.
 
     Attributes:
         pieces: the text of each single token that a step names.
-        pools: the blocks of the models' caches after the last step.
     """
 
-    def __init__(
-        self,
-        detokenizer: Detokenizer,
-        piece: Callable[[int], str],
-        pools: Callable[[], Mapping[str, PoolUse | None]] = _no_pools,
-    ) -> None:
-        self._detokenizer, self._piece, self._pools_now = detokenizer, piece, pools
+    def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
+        self._detokenizer, self._piece = detokenizer, piece
         self.pieces: dict[int, str] = {}
-        self.pools: Mapping[str, PoolUse | None] = {}
         self._prefill_s = 0.0
         self._time_s = 0.0
         self._finish: FinishReason | None = None
         # Appended together, since `lane` may be called from another thread.
         self._steps: list[tuple[StepRecord, tuple[Token, ...]]] = []
 
-    def record(self, event: Event) -> tuple[Token, ...]:
-        """Records the next event; returns the tokens that it emitted."""
+    def record(self, event: Event, pools: Pools = NO_POOLS) -> tuple[Token, ...]:
+        """Records the next event, with the caches' blocks after a step; returns the tokens that it
+        emitted.
+        """
         match event:
             case Prefill(seconds=seconds):
                 self._prefill_s = self._time_s = seconds
@@ -68,8 +63,7 @@ class LaneRecorder:
                 self._time_s += event.seconds
                 self._name({*event.tokens, *event.named})
                 emitted = tuple(self._emitted(event))
-                self.pools = self._pools_now()
-                fields = {**fields_of(Round, event), **self.pools}
+                fields = {**fields_of(Round, event), **pools}
                 step = StepRecord(**fields, time_s=self._time_s)
                 self._steps.append((step, emitted))
                 return emitted

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.decoding.events import Event, Finish, FinishReason
-from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.trace.record import Token, Trace
-from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recorder import NO_POOLS, LaneRecorder, Pools
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """An event of a lane. `tokens` are those that a step emitted, with their text; `pools` are the
-    blocks of the caches after it.
+    blocks of the caches after a step.
     """
 
     lane: str
     event: Event
     tokens: tuple[Token, ...]
     time_s: float  # the lane's own clock
-    pools: Mapping[str, PoolUse | None] = field(default_factory=dict)
+    pools: Pools
 
 
 class Recording:
@@ -30,17 +28,18 @@ class Recording:
 
     Args:
         recorders: one for each lane.
-        about: the fields of the trace that no lane changes.
+        about: the fields of the trace that no lane changes; those of the models are known once the
+            run is prepared.
     """
 
     def __init__(self, recorders: dict[str, LaneRecorder], about: dict[str, Any]) -> None:
         self._recorders, self.about = recorders, about
 
-    def record(self, lane: str, event: Event) -> Update:
-        """Records the next event of a lane."""
+    def record(self, lane: str, event: Event, pools: Pools = NO_POOLS) -> Update:
+        """Records the next event of a lane, with the caches' blocks after a step."""
         recorder = self._recorders[lane]
-        tokens = recorder.record(event)
-        return Update(lane, event, tokens, recorder.time_s, recorder.pools)
+        tokens = recorder.record(event, pools)
+        return Update(lane, event, tokens, recorder.time_s, pools)
 
     def end(self, reason: FinishReason) -> None:
         """Ends the lanes that have no end."""

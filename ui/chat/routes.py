@@ -127,8 +127,8 @@ class Chat:
         task.start()
         try:
             yield []
-            async for updates in iterate_in_threadpool(task.updates(_PERIOD)):
-                yield updates
+            async for reports in iterate_in_threadpool(task.updates(_PERIOD)):
+                yield [each for each in reports if isinstance(each, Update)]
         finally:
             task.cancel()
             self._open -= 1

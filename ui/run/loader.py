@@ -12,17 +12,20 @@ from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair
 from pipeline.progress import Progress
+from pipeline.request import Request
 from ui.run.task import Task
+from ui.run.turn import Turn
 
 Load = Callable[[Choice], Engine]
 
 _PERIOD = 0.5  # seconds between two reports of progress
 _LOADING = Progress("Loading the models")
+_WAITING = Progress("Waiting for another run to end")
 _LONGEST = 200  # characters of an error
 
 
 class Loader:
-    """Loads a pair, starting when it is constructed.
+    """Loads a pair, starting when it is constructed, and prepares it for what the page begins with.
 
     Args:
         choice: the pair to load.
@@ -39,7 +42,8 @@ class Loader:
         self.choice, self.load, self.fixed = choice, load, fixed
         self._changing = threading.Lock()
         self.pairs = PAIRS | {choice.pair.name: choice.pair}
-        self._loading = Task(self._obtain(choice), name="load")
+        # In a turn of its own: nobody else can run models before there are some.
+        self._loading = Task(self._obtain(choice, Turn()), name="load")
         self._loading.start()
 
     @property
@@ -79,9 +83,10 @@ class Loader:
         for _ in self._loading.updates(_PERIOD):
             yield self.progress
 
-    def change(self, pair: Pair) -> Iterator[Progress]:
-        """Fetches and loads another pair. The current one stays until then, and if that fails.
-        Closing the iterator does not cancel it, since other visitors may wait for the pair too.
+    def change(self, pair: Pair, turn: Turn) -> Iterator[Progress]:
+        """Fetches another pair, and loads it when its turn has come. The current one stays until
+        then, and if that fails. Closing the iterator does not cancel it, since other visitors may
+        wait for the pair too.
 
         Raises:
             UserError: the pair cannot be fetched or loaded, or another change is in progress.
@@ -92,10 +97,10 @@ class Loader:
             raise UserError("pair", pair.name, "another pair is being loaded; wait for that")
         choice = replace(self.choice, pair=pair)
 
-        def work() -> Generator[Progress, None, Engine]:
+        def work() -> Generator[Progress | None, None, Engine]:
             try:
                 loaded_bytes = 0 if self.failure else self.pair.memory_bytes
-                engine = yield from self._obtain(choice, loaded_bytes)
+                engine = yield from self._obtain(choice, turn, loaded_bytes)
                 self.choice, self._loading = choice, task
                 return engine
             finally:
@@ -107,12 +112,20 @@ class Loader:
             yield task.latest or _LOADING
         task.result()
 
-    def _obtain(self, choice: Choice, loaded_bytes: int = 0) -> Generator[Progress, None, Engine]:
-        """Fetches and compiles a pair, while one of `loaded_bytes` stays in memory."""
+    def _obtain(
+        self, choice: Choice, turn: Turn, loaded_bytes: int = 0
+    ) -> Generator[Progress | None, None, Engine]:
+        """Fetches a pair, and compiles it in its turn, while one of `loaded_bytes` stays in
+        memory.
+        """
         try:
             yield from choice.obtain(loaded_bytes)
-            yield _LOADING
-            return self.load(choice)
+            if turn.taken:
+                yield _WAITING
+            engine = yield from turn.hold(self._compile(choice))
+            if engine is None:
+                raise UserError("pair", choice.pair.name, "the server is shutting down")
+            return engine
         except UserError:
             raise
         except Exception as error:
@@ -120,3 +133,12 @@ class Loader:
             reason = " ".join(f"{type(error).__name__} {error}".split())[:_LONGEST]
             remedy = f"could not be loaded ({reason}); load another pair, or read the log"
             raise UserError("pair", choice.pair.name, remedy) from None
+
+    def _compile(self, choice: Choice) -> Generator[Progress, None, Engine]:
+        """Compiles a pair, and prepares it for the settings that the page begins with, so that the
+        first run need not wait for that.
+        """
+        yield _LOADING
+        engine = self.load(choice)
+        yield from engine.prepare(Request("any", **choice.pair.settings))
+        return engine

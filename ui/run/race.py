@@ -9,6 +9,7 @@ from time import monotonic, sleep
 
 from pipeline.engine import Engine, Running
 from pipeline.environment import MemoryUse
+from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Update
@@ -38,7 +39,7 @@ def replayed(trace: Trace, label: str) -> Changes:
     return replace(whole, verdict=verdict(trace, label))
 
 
-def rested(run: Running) -> Generator[Update | None, None, None]:
+def rested(run: Running) -> Generator[Update | Progress | None, None, None]:
     """The run, begun once the page had time to draw that it begins. A browser on this machine takes
     that time from whichever lane is the first: its prefill took twice as long.
     """
@@ -86,11 +87,14 @@ class RaceDisplay:
             notice="",
         )
 
-    def progress(self, reports: Sequence[Update], tab: str) -> Changes:
+    def progress(self, reports: Sequence[Update | Progress], tab: str) -> Changes:
         if not reports and tab == self._tab:
             return Changes()
+        if reports and isinstance(reports[-1], Progress):
+            self._quarter = -1  # that it then begins is announced, too
+            return Changes(status=self._status("running", f"{reports[-1]}…"))
         trace = self._run.trace()
-        self._transcript.add(trace, reports)
+        self._transcript.add(trace, [each for each in reports if isinstance(each, Update)])
         slow = monotonic() - self._drawn >= self._period
         if slow:
             self._period = _SLOW_PERIOD
@@ -102,7 +106,7 @@ class RaceDisplay:
             status=self._progress(trace),
         )
 
-    def end(self, latest: Update | None, failure: BaseException | None) -> Changes:
+    def end(self, latest: object, failure: BaseException | None) -> Changes:
         self._run.close()
         trace = self._run.trace()
         self._transcript.end(trace)

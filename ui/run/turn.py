@@ -1,4 +1,9 @@
-"""The use of the models: one run at a time, or one for each replica of them."""
+"""The use of the models: one run at a time, or one for each replica of them.
+
+Whatever compiles, measures or runs models of this process does it in `Turn.hold`, so that nothing
+disturbs the times of a run or of a measurement. Only the first pair is loaded outside of it: until
+that is done, there is nothing to run.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from typing import TypeVar
 from pipeline.environment import give_back_memory
 
 Report = TypeVar("Report")
+Result = TypeVar("Result")
 
 _PERIOD = 0.1  # seconds between two reports of work that waits
 
@@ -28,20 +34,29 @@ class Turn:
         self._changed = threading.Condition()
         self._closed = threading.Event()
 
-    def hold(self, work: Generator[Report, None, None]) -> Generator[Report | None, None, None]:
+    def hold(
+        self, work: Generator[Report, None, Result]
+    ) -> Generator[Report | None, None, Result | None]:
         """Iterates `work` when its turn has come, until the turn is closed. Yields None while it
         waits, so that whoever iterates it can close it.
+
+        Returns:
+            The result of `work`; None if the turn was closed before.
         """
         with self._queued() as place, closing(work):
             while not self._arrived(place):
                 if self.closed:
-                    return
+                    return None
                 yield None
             try:
-                for report in work:
+                while not self.closed:
+                    try:
+                        report = next(work)
+                    except StopIteration as end:
+                        result: Result = end.value
+                        return result
                     yield report
-                    if self.closed:
-                        return
+                return None
             finally:  # before the next run, whose times it would disturb
                 give_back_memory()
 

@@ -1,15 +1,20 @@
 """The speedup at another acceptance and draft length, on the costs measured in the run.
 
 All predictions are made here, once a run; the page's script picks from them as a slider moves.
+
+Below are the costs of forward passes as measured before runs, by which a draft length of `auto` and
+the drafters that compare costs decide; see `Measurement`.
 """
 
 from __future__ import annotations
 
+from pipeline.decoding.economics import Measurement
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_seconds_by_part
 from pipeline.trace.record import Trace
 from pipeline.words import percent
+from ui.component import fields
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
@@ -24,6 +29,40 @@ _BARS = {  # of milliseconds per token
     "what if": "what if,<br>predicted",
 }
 _DECODING = [part for part in PARTS if part[0] != "prefill"]
+
+
+COSTS = "costs"  # the name of their view
+
+
+def costs_view(measured: Measurement) -> dict[str, str]:
+    """The view of measured costs, by its name."""
+    return {COSTS: fields(line=f"{_costs_line(measured)} {_spread_line(measured)}")}
+
+
+def _costs_line(measured: Measurement) -> str:
+    costs = measured.costs
+    drafting = f"drafting a token {_ms(costs.draft)}"
+    if costs.block:
+        drafting += f" with the draft model, or {_ms(costs.block)} for a block of tokens"
+    return (
+        f"Measured before runs: a forward pass of the target takes {_ms(costs.verify[0])} for one "
+        f"token and {_ms(costs.verify[-1])} for {len(costs.verify)}, and {_ms(costs.switch)} more "
+        f"after a pass of another size; {drafting}."
+    )
+
+
+def _spread_line(measured: Measurement) -> str:
+    spread = f"The times of like passes differ by {percent(measured.spread)}"
+    if not measured.disturbed:
+        return f"{spread} (distance of the quartiles)."
+    return (
+        f"{spread} (distance of the quartiles): something else used the processor. The next run "
+        "that needs these costs measures them again."
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
 
 
 def details(trace: Trace) -> Json:

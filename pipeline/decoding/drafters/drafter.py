@@ -87,7 +87,7 @@ class Parts:
         draft_model: returns a new sequence of the pair's draft model.
         block_draft: returns a new sequence of the pair's block draft; None if it has none.
         memory: of earlier texts.
-        costs: measures the pair, once.
+        costs: returns the pair's; needed if the drafter's entry says so.
     """
 
     vocab_size: int
@@ -109,6 +109,7 @@ class DrafterSpec:
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
         costs: returns what its rounds cost, from a pair's costs.
+        compares: whether it compares costs, which then have to be measured.
     """
 
     name: str
@@ -117,6 +118,7 @@ class DrafterSpec:
     draft_model: bool = True
     block_draft: bool = False
     costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)
+    compares: bool = False
 
     def fits(self, block_draft: bool) -> bool:
         """Whether it can draft for a pair with a block draft, or for one without."""

@@ -1,0 +1,177 @@
+"""Nothing is compiled, measured or computed but by who holds the turn, whatever else goes on."""
+
+import threading
+import traceback
+from contextlib import closing
+from dataclasses import astuple, replace
+from functools import cache
+
+import httpx
+import openvino as ov
+import pytest
+from gradio_client import Client
+
+from experiments.experiment import Setup
+from pipeline.digits import Digits
+from pipeline.dolly import Dolly
+from pipeline.models.choice import Choice
+from pipeline.models.pairs import find_pair
+from pipeline.request import Request
+from tests.fake_dolly import Everything
+from tests.served import served_page
+from tests.tiny import tiny_folder
+from tests.waiting import PATIENCE, wait_until
+from ui.page import Page
+from ui.run.loader import Loader
+from ui.run.turn import Turn
+from ui.session import Session
+from ui.tabs.experiments import VIEWS
+
+REQUEST = Request("Why?", max_new_tokens=4, drafter="hybrid", draft_length="auto")
+
+
+class Watched(Turn):
+    """A turn that counts what is computed in it, and keeps what is computed outside of it.
+
+    Attributes:
+        inside: forward passes and compilations of who holds the turn.
+        outside: where others were.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._here = threading.local()
+        self.inside, self.outside = 0, []
+
+    def hold(self, work):
+        return super().hold(self._marked(work))
+
+    def _marked(self, work):
+        with closing(work):
+            while True:
+                self._here.holds = True
+                try:
+                    report = next(work)
+                except StopIteration as end:
+                    return end.value
+                finally:
+                    self._here.holds = False
+                yield report
+
+    def note(self):
+        if getattr(self._here, "holds", False):
+            self.inside += 1
+        else:
+            self.outside.append("".join(traceback.format_stack()))
+
+
+@cache
+def compiled():
+    """The tiny pair. No test uses caches that another has compiled, but for the default ones."""
+    return Dolly(tiny_folder())
+
+
+class Server:
+    """A page of the tiny pair."""
+
+    def __init__(self, monkeypatch):
+        pair = find_pair(tiny_folder())
+        self.choice = Choice(pair, Everything())
+        self.loader = Loader(self.choice, lambda _: compiled())
+        self.dolly, self.turn = self.loader.engine(), Watched()
+        self.page = Page(self.loader, self.turn)
+        for kind, name in ((ov.InferRequest, "start_async"), (ov.Core, "compile_model")):
+            monkeypatch.setattr(kind, name, self._noted(getattr(kind, name)))
+
+    def _noted(self, compute):
+        def noted(*args, **kwargs):
+            self.turn.note()
+            return compute(*args, **kwargs)
+
+        return noted
+
+    def race(self):
+        """With other caches than those that are compiled, and costs that are not measured."""
+        (*_, last) = Session().race(self.dolly, replace(REQUEST, kv_cache="stateful"), self.turn)
+        assert "text" in last.status.line
+
+    def chat(self):
+        self.dolly.models().measured = None
+        messages = [{"role": "user", "content": "Why?"}]
+        body = {"model": self.dolly.pair.name, "messages": messages, "max_tokens": 4}
+        with served_page(self.page) as url:
+            reply = httpx.post(f"{url}v1/chat/completions", json=body, timeout=PATIENCE)
+        assert reply.json()["choices"][0]["finish_reason"] == "length"
+
+    def api(self):
+        asked = astuple(replace(REQUEST, kv_cache="stateful-masked"))
+        with served_page(self.page) as url, closing(Client(url, verbose=False)) as client:
+            for endpoint in ("/trace", "/race"):
+                assert client.predict(*asked, "race", api_name=endpoint)
+
+    def experiment(self):
+        (view,) = (view for view in VIEWS if view.experiment.name == "request")
+        request = replace(REQUEST, kv_precision="u8")
+        load = self.loader.load
+        setup = Setup(choice=self.choice, request=request, load=load, loaded=self.dolly, repeats=1)
+        *_, last = Session().measure(view, setup, self.dolly, self.turn)
+        assert last.status.line.startswith("Measured")
+
+    def digits(self):
+        *_, last = Session().draw_digits(Digits(), self.dolly, REQUEST, self.turn)
+        assert last.status.line == "Digits drawn"
+
+    def another_pair(self):
+        self.loader.load = lambda _: Dolly(tiny_folder())
+        list(self.loader.change(replace(self.choice.pair, name="again"), self.turn))
+        assert self.loader.engine() is not self.dolly
+
+    def costs(self):
+        form = astuple(replace(REQUEST, kv_cache="window"))
+        *_, (views, _) = self.page.measure_costs(Session(), "race", *form)
+        assert "Costs measured" in views
+
+
+@pytest.mark.parametrize("visit", [visit for visit in vars(Server) if not visit.startswith("_")])
+def test_nothing_is_computed_outside_the_turn(visit, monkeypatch):
+    server = Server(monkeypatch)
+    getattr(server, visit)()
+    assert server.turn.inside
+    assert not server.turn.outside, server.turn.outside[0]
+
+
+def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
+    server, ends = Server(monkeypatch), threading.Event()
+
+    def race():
+        yield "begun"
+        ends.wait()
+
+    racing = server.turn.hold(race())
+    next(racing)
+    others = [
+        threading.Thread(target=visit)
+        for visit in (server.race, server.costs, server.digits, server.another_pair)
+    ]
+    for other in others:
+        other.start()
+    wait_until(lambda: len(server.turn._places) == 1 + len(others))
+    assert (server.turn.inside, server.turn.outside) == (0, [])
+    ends.set()
+    list(racing)
+    for other in others:
+        other.join()
+    assert server.turn.inside
+    assert not server.turn.outside, server.turn.outside[0]
+
+
+def test_a_turn_that_is_closed_runs_nothing_that_comes_later():
+    turn, done = Turn(), []
+    turn.close(0)
+
+    def work():
+        done.append(True)
+        yield "done"
+
+    assert not list(turn.hold(work()))
+    assert not done
