@@ -16,6 +16,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pipeline.errors import UserError
 from pipeline.request import MAX_SEED, Request
 
+_NAMES = {  # of a `Request`'s fields, as they are in the chat API
+    "top-p": "top_p",
+    "instruction": "messages",
+    "context": "messages",
+}
 _SPEAKERS = {"user": "User: ", "assistant": "Assistant: "}
 _IGNORED = frozenset(  # they change neither the text nor the form of the answer
     {
@@ -106,15 +111,20 @@ class ChatRequest(BaseModel):
         if last.role != "user":
             raise UserError("messages", last.role, "let the last one be the user's")
         context = "\n\n".join(_SPEAKERS.get(m.role, "") + m.content for m in earlier)
-        limits = (self.max_completion_tokens, self.max_tokens)
+        limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         given = {
             "temperature": self.temperature,
             "top_p": self.top_p,
-            "max_new_tokens": next((limit for limit in limits if limit is not None), None),
+            "max_new_tokens": getattr(self, limit),
             "seed": secrets.randbelow(MAX_SEED + 1) if self.seed is None else self.seed,
         }
         named = {name: value for name, value in given.items() if value is not None}
-        return Request(last.content, context, **{**settings, **named})
+        try:
+            return Request(last.content, context, **{**settings, **named})
+        except UserError as error:
+            names = {**_NAMES, "new tokens": limit}
+            name = names.get(error.field, error.field)
+            raise UserError(name, error.value, error.remedy) from None
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:

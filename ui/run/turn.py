@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
@@ -28,20 +28,24 @@ class Turn:
         self._changed = threading.Condition()
         self._closed = threading.Event()
 
-    def hold(self, work: Generator[Report, None, None]) -> Generator[Report | None, None, None]:
+    def hold(
+        self, work: Generator[Report, None, None], unread: Callable[[], bool] = lambda: False
+    ) -> Generator[Report | None, None, None]:
         """Iterates `work` when its turn has come, until the turn is closed. Yields None while it
         waits, so that whoever iterates it can close it.
+
+        Args:
+            unread: whether nobody reads the reports; then works that wait go first.
         """
         with self._queued() as place, closing(work):
-            while not self._arrived(place):
-                if self.closed:
-                    return
-                yield None
+            yield from self._wait(place)
             try:
-                for report in work:
+                for report in () if self.closed else work:
                     yield report
                     if self.closed:
                         return
+                    if unread() and self._step_back(place):
+                        yield from self._wait(place)
             finally:  # before the next run, whose times it would disturb
                 give_back_memory()
 
@@ -72,6 +76,21 @@ class Turn:
             with self._changed:
                 self._places.remove(place)
                 self._changed.notify_all()
+
+    def _wait(self, place: object) -> Iterator[None]:
+        """Yields until the place is one of the first, or the turn is closed."""
+        while not (self._arrived(place) or self.closed):
+            yield None
+
+    def _step_back(self, place: object) -> bool:
+        """Moves the place to the end of the queue; returns whether anybody waits there."""
+        with self._changed:
+            if len(self._places) <= self.at_once:
+                return False
+            self._places.remove(place)
+            self._places.append(place)
+            self._changed.notify_all()
+            return True
 
     def _arrived(self, place: object) -> bool:
         """Whether the place is one of the first, now or within a period."""
