@@ -33,6 +33,7 @@ from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
+from pipeline.text.stop import stop_matcher
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.recorder import LaneRecorder
 
@@ -250,7 +251,12 @@ class Dolly:
             end_ids=self.tokenizer.end_ids,
             candidates=_CANDIDATES,
             verify=find_verifier(request.verification).verify,
+            matcher=stop_matcher(request.stop, self.tokenizer.detokenizer),
+            logprobs=request.logprobs,
         )
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.tokenizer.token_bytes(token)
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What is used now of each limit of memory."""
@@ -263,7 +269,8 @@ class Dolly:
         def pools() -> dict[str, PoolUse | None]:
             return {"target_pool": models.target.pool, "draft_pool": drafts.pool}
 
-        return LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece, pools)
+        detokenizer = self.tokenizer.detokenizer()
+        return LaneRecorder(detokenizer, self.tokenizer.piece, pools, stops=request.stop)
 
     def _about(self, request: Request, prompt: list[int]) -> dict[str, Any]:
         return {

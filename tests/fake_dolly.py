@@ -21,6 +21,7 @@ from pipeline.models.pairs import Example, Model, Pair
 from pipeline.models.store import Store
 from pipeline.request import Request
 from pipeline.run import Run
+from pipeline.text.stop import stop_matcher
 from pipeline.trace.record import Trace
 from pipeline.trace.recorder import LaneRecorder
 from tests.fakes import FakeBlock, FakeLM
@@ -102,6 +103,9 @@ class FakeDolly:
     def piece(self, token: int) -> str:
         return self.texts[token]
 
+    def token_bytes(self, token: int) -> bytes:
+        return self.texts[token].encode()
+
     push = piece  # of the detokenizer: every token is whole characters
 
     @property
@@ -139,6 +143,8 @@ class FakeDolly:
             end_ids=self.end_ids,
             candidates=5,
             verify=find_verifier(request.verification).verify,
+            matcher=stop_matcher(request.stop, lambda: self),
+            logprobs=request.logprobs,
         )
 
     def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
@@ -161,7 +167,7 @@ class FakeDolly:
         self.started.append(
             Run(
                 lanes,
-                {name: LaneRecorder(self, self.piece) for name in lanes},
+                {name: LaneRecorder(self, self.piece, stops=request.stop) for name in lanes},
                 about,
                 schedule_of(mode),
             )

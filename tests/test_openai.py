@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 
 import httpx
+import numpy as np
 import openai
 import pytest
 from gradio_client import Client
@@ -171,6 +172,112 @@ def test_a_prompt_that_does_not_fit_is_refused_before_a_stream_begins():
     assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
 
 
+def parts_of(stream):
+    """The text and the last reason of a stream, and its entries of log-probabilities."""
+    choices = [part.choices[0] for part in stream]
+    text = "".join(choice.delta.content or "" for choice in choices)
+    entries = [each for choice in choices if choice.logprobs for each in choice.logprobs.content]
+    return text, choices[-1].finish_reason, entries
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "seed": 4}])
+def test_a_stop_text_ends_the_answer_and_is_not_in_it(client, model, settings):
+    whole = ask(client, model, max_tokens=60, **settings).choices[0].message.content
+    for start in range(20, 26):
+        across = whole[start : start + 7]  # of several tokens, from within one
+        for stop in (across, [across], [f"{across} never", across, "nothing like this"]):
+            reply = ask(client, model, max_tokens=60, stop=stop, **settings)
+            text = whole[: whole.find(across)]
+            (choice,) = reply.choices
+            assert (choice.message.content, choice.finish_reason) == (text, "stop")
+            assert reply.usage.completion_tokens < 60
+            stream = ask(client, model, max_tokens=60, stop=stop, stream=True, **settings)
+            assert parts_of(stream)[:2] == (text, "stop")
+    late = whole[-3:] + "and never this"
+    for stream in (False, True):
+        reply = ask(client, model, max_tokens=60, stop=late, stream=stream, **settings)
+        if stream:
+            assert parts_of(reply)[:2] == (whole, "length")
+        else:
+            assert reply.choices[0].message.content == whole
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "seed": 4, "top_p": 0.5}])
+def test_logprobs_are_the_targets_own_of_each_token(client, dolly, model, settings):
+    (choice,) = ask(client, model, max_tokens=30, logprobs=True, top_logprobs=3, **settings).choices
+    target, before = dolly._target(), [1, 2]
+    (lane,) = dolly.last_trace().lanes.values()
+    assert [entry.token for entry in choice.logprobs.content] == [
+        token.text for token in lane.tokens
+    ]
+    for entry, token in zip(choice.logprobs.content, lane.tokens, strict=True):
+        logits = target.next_logits(before).astype(np.float32).astype(float)
+        expected = logits - np.log(np.exp(logits).sum())
+        assert entry.logprob == pytest.approx(expected[token.id], abs=1e-5)
+        assert bytes(entry.bytes) == entry.token.encode()
+        best = np.argsort(-expected)[:3]
+        assert [each.token for each in entry.top_logprobs] == [PLAIN[each] for each in best]
+        for each, place in zip(entry.top_logprobs, best, strict=True):
+            assert each.logprob == pytest.approx(expected[place], abs=1e-5)
+            assert bytes(each.bytes) == each.token.encode()
+        before.append(token.id)
+    asked = {"max_tokens": 30, "logprobs": True, "top_logprobs": 3, **settings}
+    text, _, entries = parts_of(ask(client, model, stream=True, **asked))
+    assert (text, entries) == (choice.message.content, choice.logprobs.content)
+
+
+def test_logprobs_without_the_likeliest_tokens_and_those_before_a_stop_text(client, dolly):
+    whole = ask(client, max_tokens=30, logprobs=True).choices[0]
+    assert all(entry.top_logprobs == [] for entry in whole.logprobs.content)
+    *_, third, fourth = whole.logprobs.content[:4]
+    cut = {"max_tokens": 30, "logprobs": True, "stop": third.token + fourth.token}
+    (choice,) = ask(client, **cut).choices
+    kept = choice.logprobs.content
+    assert kept == whole.logprobs.content[: len(kept)]
+    assert "".join(entry.token for entry in kept) == choice.message.content
+    assert parts_of(ask(client, stream=True, **cut))[2] == kept
+    assert ask(client, max_tokens=3).choices[0].logprobs is None
+
+
+def test_the_same_seed_samples_the_same_text_whatever_was_asked_before():
+    dolly = embedded()
+    with served(dolly, dolly.pair) as url, client_of(url) as client:
+        model, _ = (model.id for model in client.models.list())
+        texts = set()
+        for other in range(5):
+            reply = client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": "Name three animals and describe them."}],
+                max_tokens=60,
+                temperature=1.0,
+                seed=11,
+            )
+            texts.add(reply.choices[0].message.content)
+            client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": f"What is {other}? Repeat: {other}, 1, 1"}],
+                max_tokens=40,
+                temperature=1.0 if other % 2 else 0.0,
+            )
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(("block_draft", "drafter"), [(True, "block"), (False, "model")])
+def test_a_seeded_text_depends_on_no_measured_times(block_draft, drafter):
+    settings = {"drafter": "hybrid", "draft_length": "auto"}
+    seeded = parsed(("user", "Why?"), seed=1, temperature=0.5).request(settings, block_draft)
+    assert (seeded.drafter, seeded.draft_length) == (drafter, Request("any").draft_length)
+    for other in ({"seed": 1}, {"temperature": 0.5}, {"seed": 1, "temperature": 0}):
+        request = parsed(("user", "Why?"), **other).request(settings, block_draft)
+        assert (request.drafter, request.draft_length) == ("hybrid", "auto")
+    kept = parsed(("user", "Why?"), seed=1, temperature=0.5).request(
+        {"drafter": "lookup", "draft_length": 6}, block_draft
+    )
+    assert (kept.drafter, kept.draft_length) == ("lookup", 6)
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -200,8 +307,13 @@ def test_what_asks_for_nothing_or_changes_no_text_is_ignored():
     [
         ({"n": 2}, "n: 2 — not supported; leave it out."),
         ({"tools": [{}]}, "tools: “list” — not supported; leave it out."),
-        ({"logprobs": True}, "logprobs: True — not supported; leave it out."),
-        ({"stop": "\n"}, "stop: “\\n” — not supported; leave it out."),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs: 21 — choose a whole number from 0"),
+        ({"top_logprobs": 2}, "top_logprobs: 2 — set logprobs to true."),
+        ({"logprobs": 1}, "logprobs: 1 — it must be a valid boolean."),
+        ({"stop": [*"abcde"]}, "stop: 5 — choose at most 4 texts."),
+        ({"stop": ""}, "stop: “” — choose texts of 1 to 200 characters."),
+        ({"stop": [1]}, "stop[0]: 1 — it must be a valid string."),
+        ({"stop": 1}, "stop: 1 — it must be a valid "),
         ({"temperature": "hot"}, "temperature: “hot” — it must be a valid number."),
         ({"stream_options": 1}, "stream_options: 1 — it must be "),
         ({"messages": []}, "messages: “list” — it must have at least 1 item"),

@@ -15,7 +15,8 @@ from pipeline.trace.recorder import LaneRecorder
 @dataclass(frozen=True, slots=True)
 class Update:
     """An event of a lane. `tokens` are those that a step emitted, with their text; `pools` are the
-    blocks of the caches after it.
+    blocks of the caches after it. `rest` is the text that was withheld until the end of the lane,
+    since it could have been the beginning of a stop text.
     """
 
     lane: str
@@ -23,6 +24,7 @@ class Update:
     tokens: tuple[Token, ...]
     time_s: float  # the lane's own clock
     pools: Mapping[str, PoolUse | None] = field(default_factory=dict)
+    rest: str = ""
 
 
 class Recording:
@@ -40,7 +42,7 @@ class Recording:
         """Records the next event of a lane."""
         recorder = self._recorders[lane]
         tokens = recorder.record(event)
-        return Update(lane, event, tokens, recorder.time_s, recorder.pools)
+        return Update(lane, event, tokens, recorder.time_s, recorder.pools, recorder.rest)
 
     def end(self, reason: FinishReason) -> None:
         """Ends the lanes that have no end."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
+from itertools import chain
 from typing import Any
 
 from starlette.background import BackgroundTask
@@ -27,6 +28,7 @@ from pipeline.errors import UserError
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.recording import Update
 from ui.chat.errors import ChatError, chat_error
+from ui.chat.logprobs import Entry, Logprobs
 from ui.chat.reply import Reply
 from ui.chat.request import ChatRequest, parse_chat_request
 from ui.chat.stream import EventStream, Pace, event
@@ -114,7 +116,8 @@ class Chat:
     async def _complete(self, http: HTTPRequest) -> Response:
         asked = parse_chat_request(await self._body(http))
         engine = self._engine()
-        mode, request = _mode(engine, asked.model), asked.request(engine.pair.settings)
+        mode, pair = _mode(engine, asked.model), engine.pair
+        request = asked.request(pair.settings, pair.block is not None)
         if len(self.open) + self._visitors() >= self._queue_size + self._turn.at_once:
             line = f"at most {self._queue_size} may wait; try again later"
             raise ChatError(429, str(UserError("queue", "full", line)))
@@ -129,16 +132,20 @@ class Chat:
         except BaseException:
             self.open.discard(place)
             raise
+        logprobs = Logprobs(engine.token_bytes) if asked.logprobs else None
         if asked.stream:
-            chunks = _stream(updates, run, mode, asked)
+            chunks = _stream(updates, run, mode, asked, logprobs)
             closing = BackgroundTask(updates.aclose)  # if the client left before the first chunk
             return EventStream(chunks, pace, closing)
+        entries: list[Entry] | None = None if logprobs is None else []
         async with aclosing(updates):
-            async for _ in updates:
+            async for several in updates:
                 if await http.is_disconnected():
                     return Response()
+                if logprobs and entries is not None:
+                    entries += chain(*map(logprobs.of, several))
         trace, lane = _result(run, mode)
-        return JSONResponse(Reply(asked.model).whole(trace, lane))
+        return JSONResponse(Reply(asked.model).whole(trace, lane, entries))
 
     def _placed(self, place: object, work: Work) -> Work:
         """The work, which has this place until it ends: not until the last of it is read."""
@@ -185,7 +192,7 @@ class Chat:
 
 
 async def _stream(
-    updates: Updates, run: Running, mode: Mode, asked: ChatRequest
+    updates: Updates, run: Running, mode: Mode, asked: ChatRequest, logprobs: Logprobs | None
 ) -> AsyncGenerator[str, None]:
     """The server-sent events of a completion, an error included."""
     reply = Reply(asked.model, asked.include_usage)
@@ -194,8 +201,9 @@ async def _stream(
             yield event(reply.chunk({"role": "assistant", "content": ""}))
             async for several in updates:
                 for update in several:
-                    if text := "".join(token.text for token in update.tokens):
-                        yield event(reply.chunk({"content": text}))
+                    entries = logprobs.of(update) if logprobs else None
+                    if text := "".join(token.text for token in update.tokens) + update.rest:
+                        yield event(reply.chunk({"content": text}, entries=entries))
             trace, lane = _result(run, mode)
             yield event(reply.chunk({}, lane.finish))
             if asked.include_usage:

@@ -109,6 +109,8 @@ class DrafterSpec:
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
         costs: returns what its rounds cost, from a pair's costs.
+        timed: whether what it drafts depends on measured times, so that the same seed may sample
+            another text.
     """
 
     name: str
@@ -117,6 +119,7 @@ class DrafterSpec:
     draft_model: bool = True
     block_draft: bool = False
     costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)
+    timed: bool = False
 
     def fits(self, block_draft: bool) -> bool:
         """Whether it can draft for a pair with a block draft, or for one without."""

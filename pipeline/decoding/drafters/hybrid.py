@@ -119,6 +119,7 @@ HYBRID = DrafterSpec(
     build=lambda parts: _build(parts, None),
     block_draft=True,
     costs=_costs,
+    timed=True,
 )
 MEMORY = DrafterSpec(
     name="memory",
@@ -126,4 +127,5 @@ MEMORY = DrafterSpec(
     build=lambda parts: _build(parts, parts.memory),
     block_draft=True,
     costs=_costs,
+    timed=True,
 )
