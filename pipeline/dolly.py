@@ -37,6 +37,7 @@ from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
 from pipeline.runtime.model import OVModel, check_device
 from pipeline.runtime.pair import CompiledPair
+from pipeline.text.stop import stop_matcher
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.recorder import LaneRecorder, Pools
 
@@ -269,7 +270,7 @@ class Dolly:
         prompt = self.tokenizer.ask(request.instruction, request.context)
         self._budget(request, prompt, find_policy(request.kv_cache).unbounded)
         recorders = {
-            name: LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece)
+            name: LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece, request.stop)
             for name in lanes_of(mode)
         }
         about = {
@@ -317,7 +318,12 @@ class Dolly:
             end_ids=self.tokenizer.end_ids,
             candidates=_CANDIDATES,
             verify=find_verifier(request.verification).verify,
+            matcher=stop_matcher(request.stop, self.tokenizer.detokenizer),
+            logprobs=request.logprobs,
         )
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.tokenizer.token_bytes(token)
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What is used now of each limit of memory."""

@@ -75,6 +75,10 @@ class Engine(Protocol):
         """
         ...
 
+    def token_bytes(self, token: int) -> bytes:
+        """The text of a single token in UTF-8, of which it may have only a part of a character."""
+        ...
+
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What is used now of each limit of memory."""
         ...

@@ -9,14 +9,15 @@ class UserError(Exception):
     """An error that a user can cause and fix.
 
     Args:
-        field: the invalid input, in the user's words ("draft length").
+        field: the invalid input, in the user's words ("draft length"); shortened like a value.
         value: its value; shown as a short, single-line, printable text.
         remedy: what to do about it, a sentence without its full stop.
     """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
-        self.field, self.value, self.remedy = field, value, remedy
-        super().__init__(f"{field}: {_short(value)} — {remedy}.")
+        self.field, self.value, self.remedy = _short(field), value, remedy
+        shown = f"“{_short(value)}”" if isinstance(value, str) else _short(value)
+        super().__init__(f"{self.field}: {shown} — {remedy}.")
 
     def __reduce__(self) -> tuple[type[UserError], tuple[str, object, str]]:
         return type(self), (self.field, self.value, self.remedy)
@@ -32,5 +33,4 @@ def _short(value: object) -> str:
     """A printable single line; `ascii` escapes NULs and lone surrogates."""
     text = str(value)
     shown = text if text.isprintable() else ascii(text)[1:-1]
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    return f"“{shown}”" if isinstance(value, str) else shown
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.sampling import SamplingParams
@@ -18,6 +18,9 @@ MAX_DRAFT_LENGTH = 8
 DRAFT_LENGTHS = range(MAX_DRAFT_LENGTH + 1)  # 0 is autoregression
 MAX_NEW_TOKENS = 2048
 MAX_SEED = 2**32 - 1
+MAX_STOPS, MAX_STOP_LENGTH = 4, 200  # stop texts, and characters of each
+MAX_LOGPROBS = 20
+_ELSEWHERE = {"form": False}  # of a field that is the chat API's alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,9 @@ class Request:
         drafter: the name of a drafter.
         verification: the name of a way to verify drafts; "typical" is lossy.
         kv_precision: of the keys and values; None selects one that keeps speculation lossless.
+        stop: texts before the first of which the answer ends.
+        logprobs: of how many of the likeliest tokens the log-probabilities are reported, beside
+            those of the answer's own; None of no tokens.
 
     Raises:
         UserError: a value is outside its range.
@@ -54,6 +60,8 @@ class Request:
     drafter: str = DEFAULT_DRAFTER
     kv_precision: KVPrecision | None = None
     verification: str = DEFAULT_VERIFIER
+    stop: tuple[str, ...] = field(default=(), metadata=_ELSEWHERE)
+    logprobs: int | None = field(default=None, metadata=_ELSEWHERE)
 
     def __post_init__(self) -> None:
         check_texts(self.instruction, self.context)
@@ -72,6 +80,9 @@ class Request:
         if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):
             choices = _either(get_args(KVPrecision))
             raise UserError("KV precision", self.kv_precision, f"choose {choices}")
+        object.__setattr__(self, "stop", _stops(self.stop))
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
 
     def budget(self, prompt_tokens: int, context_length: int | None) -> int:
         """New tokens that fit behind a prompt; a context of None has no limit.
@@ -87,19 +98,38 @@ class Request:
         return min(self.max_new_tokens, context_length - prompt_tokens)
 
     @property
+    def form(self) -> dict[str, Any]:
+        """Its fields that the form, its link and the page's API have, in their order."""
+        return {name: getattr(self, name) for name in FORM_FIELDS}
+
+    @property
     def sampling(self) -> SamplingParams:
         return SamplingParams(self.temperature, self.top_k, self.top_p, self.seed)
 
 
-def _whole(field: str, value: object, low: int, high: int, otherwise: str = "") -> None:
+FORM_FIELDS = tuple(one.name for one in fields(Request) if one.metadata != _ELSEWHERE)
+
+
+def _stops(stops: object) -> tuple[str, ...]:
+    """Stop texts, of which a file has a list."""
+    texts = tuple(stops) if isinstance(stops, list | tuple) else (stops,)
+    if len(texts) > MAX_STOPS:
+        raise UserError("stop", len(texts), f"choose at most {MAX_STOPS} texts")
+    for text in texts:
+        if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_LENGTH:
+            raise UserError("stop", text, f"choose texts of 1 to {MAX_STOP_LENGTH} characters")
+    return texts
+
+
+def _whole(name: str, value: object, low: int, high: int, otherwise: str = "") -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UserError(field, value, f"choose a whole number from {low} to {high:,}{otherwise}")
+        raise UserError(name, value, f"choose a whole number from {low} to {high:,}{otherwise}")
 
 
-def _real(field: str, value: object, low: float, high: float, note: str) -> None:
+def _real(name: str, value: object, low: float, high: float, note: str) -> None:
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not low <= number <= high:  # NaN fails every comparison
-        raise UserError(field, value, f"choose a number from {low:g} to {high:g}; {note}")
+        raise UserError(name, value, f"choose a number from {low:g} to {high:g}; {note}")
 
 
 def _either(names: tuple[str, ...]) -> str:

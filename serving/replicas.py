@@ -88,10 +88,14 @@ class Replicas:
         return ReplicaRun(
             self._tokenizer,
             lanes_of(mode),
+            request.stop,
             about,
             lambda: self._call(request, mode, copied),
             self._memory,
         )
+
+    def token_bytes(self, token: int) -> bytes:
+        return self._tokenizer.token_bytes(token)
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What the replicas used in their latest reports."""
@@ -104,6 +108,7 @@ class ReplicaRun:
     Args:
         tokenizer: of the target.
         lanes: their names.
+        stops: texts that end an answer.
         about: the fields of the trace that no lane changes, until the replica sends its own.
         call: has it answered.
         memory: receives what each replica uses; without it once a run there has failed.
@@ -113,12 +118,15 @@ class ReplicaRun:
         self,
         tokenizer: Tokenizer,
         lanes: tuple[str, ...],
+        stops: tuple[str, ...],
         about: dict[str, Any],
         call: Callable[[], Response],
         memory: dict[str, tuple[MemoryUse, ...]],
     ) -> None:
         self._call, self._memory = call, memory
-        recorders = {name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece) for name in lanes}
+        recorders = {
+            name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, stops) for name in lanes
+        }
         self._recording = Recording(recorders, about)
 
     def __iter__(self) -> Generator[Update | Progress | None, None, None]:

@@ -9,7 +9,6 @@ import json
 import sys
 import time
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pipeline.request import Request
@@ -36,7 +35,7 @@ class Visitor:
 
     def race(self, request: Request) -> Race:
         """Asks for a race; returns once it is in the queue or begins."""
-        return Race(self._client.submit(**asdict(request), api_name="/race"))
+        return Race(self._client.submit(**request.form, api_name="/race"))
 
     def close(self) -> None:
         self._client.close()

@@ -22,6 +22,7 @@ from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.run import Prepared, Run
+from pipeline.text.stop import stop_matcher
 from pipeline.trace.record import Trace
 from pipeline.trace.recorder import LaneRecorder
 from tests.fakes import FakeBlock, FakeLM
@@ -107,6 +108,9 @@ class FakeDolly:
     def piece(self, token: int) -> str:
         return self.texts[token]
 
+    def token_bytes(self, token: int) -> bytes:
+        return self.texts[token].encode()
+
     push = piece  # of the detokenizer: every token is whole characters
 
     @property
@@ -157,6 +161,8 @@ class FakeDolly:
             end_ids=self.end_ids,
             candidates=5,
             verify=find_verifier(request.verification).verify,
+            matcher=stop_matcher(request.stop, lambda: self),
+            logprobs=request.logprobs,
         )
 
     def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
@@ -183,7 +189,7 @@ class FakeDolly:
         self.started.append(
             Run(
                 prepare,
-                {name: LaneRecorder(self, self.piece) for name in lanes_of(mode)},
+                {name: LaneRecorder(self, self.piece, request.stop) for name in lanes_of(mode)},
                 about,
                 schedule_of(mode),
             )

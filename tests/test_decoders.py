@@ -75,6 +75,39 @@ def test_the_likeliest_tokens_told_are_those_of_the_tested_distributions(seed, k
             assert sum(chances) == pytest.approx(1, abs=0.005)
 
 
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 5),
+    params=st.sampled_from([GREEDY, SAMPLED]),
+    top=st.integers(0, 9),
+)
+def test_logprobs_are_the_targets_own_and_change_no_token(seed, k, params, top):
+    """Of all tokens at temperature 1, whatever shapes the distribution that is sampled from."""
+    target, draft = models(seed)
+    drafter = ModelDrafter(draft, target.vocab_size, frozenset())
+    asked = (
+        Autoregressive(target, frozenset(), logprobs=top),
+        Speculative(target, drafter, partial(Fixed, k), frozenset(), logprobs=top),
+    )
+    plain = Autoregressive(target, frozenset()), speculative(target, draft, k)
+    for with_them, without in zip(asked, plain, strict=True):
+        expected = list(without.generate([1, 2], params, 20))
+        assert all(event.logprobs == () for event in expected if isinstance(event, Step))
+        events, before = list(with_them.generate([1, 2], params, 20)), [1, 2]
+        assert tokens(events) == tokens(expected)
+        for step in (event for event in events if isinstance(event, Step)):
+            for token, found in zip(step.tokens, step.logprobs, strict=True):
+                logits = target.next_logits(before).astype(np.float32)
+                exact = np.log(probabilities(logits[None], SamplingParams(1.0))[0])
+                assert found.value == pytest.approx(exact[token], abs=1e-5)
+                likely = np.argsort(-exact, kind="stable")[:top]
+                assert [each for each, _ in found.top] == likely.tolist()
+                values = [value for _, value in found.top]
+                assert values == pytest.approx(exact[likely].tolist(), abs=1e-5)
+                before.append(token)
+
+
 @settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),

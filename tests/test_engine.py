@@ -2,7 +2,6 @@
 
 import json
 from contextlib import closing
-from dataclasses import asdict
 
 import pytest
 from gradio_client import Client
@@ -16,7 +15,7 @@ from ui.run.turn import Turn
 from ui.session import Session
 from ui.tabs.experiments import VIEWS
 
-FORM = ["race", *asdict(Request("Say something", max_new_tokens=5)).values()]
+FORM = ["race", *Request("Say something", max_new_tokens=5).form.values()]
 
 
 @pytest.mark.parametrize("what", ["experiment", "digits"])

@@ -1,10 +1,14 @@
 """The chat API: OpenAI's own client uses it unchanged, and its texts are the page's."""
 
 import json
+import logging
+import socket
+import time
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import httpx
+import numpy as np
 import openai
 import pytest
 from gradio_client import Client
@@ -168,6 +172,112 @@ def test_a_prompt_that_does_not_fit_is_refused_before_a_stream_begins():
     assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
 
 
+def parts_of(stream):
+    """The text and the last reason of a stream, and its entries of log-probabilities."""
+    choices = [part.choices[0] for part in stream]
+    text = "".join(choice.delta.content or "" for choice in choices)
+    entries = [each for choice in choices if choice.logprobs for each in choice.logprobs.content]
+    return text, choices[-1].finish_reason, entries
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "seed": 4}])
+def test_a_stop_text_ends_the_answer_and_is_not_in_it(client, model, settings):
+    whole = ask(client, model, max_tokens=60, **settings).choices[0].message.content
+    for start in range(20, 26):
+        across = whole[start : start + 7]  # of several tokens, from within one
+        for stop in (across, [across], [f"{across} never", across, "nothing like this"]):
+            reply = ask(client, model, max_tokens=60, stop=stop, **settings)
+            text = whole[: whole.find(across)]
+            (choice,) = reply.choices
+            assert (choice.message.content, choice.finish_reason) == (text, "stop")
+            assert reply.usage.completion_tokens < 60
+            stream = ask(client, model, max_tokens=60, stop=stop, stream=True, **settings)
+            assert parts_of(stream)[:2] == (text, "stop")
+    late = whole[-3:] + "and never this"
+    for stream in (False, True):
+        reply = ask(client, model, max_tokens=60, stop=late, stream=stream, **settings)
+        if stream:
+            assert parts_of(reply)[:2] == (whole, "length")
+        else:
+            assert reply.choices[0].message.content == whole
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.9, "seed": 4, "top_p": 0.5}])
+def test_logprobs_are_the_targets_own_of_each_token(client, dolly, model, settings):
+    (choice,) = ask(client, model, max_tokens=30, logprobs=True, top_logprobs=3, **settings).choices
+    target, before = dolly._target(), [1, 2]
+    (lane,) = dolly.last_trace().lanes.values()
+    assert [entry.token for entry in choice.logprobs.content] == [
+        token.text for token in lane.tokens
+    ]
+    for entry, token in zip(choice.logprobs.content, lane.tokens, strict=True):
+        logits = target.next_logits(before).astype(np.float32).astype(float)
+        expected = logits - np.log(np.exp(logits).sum())
+        assert entry.logprob == pytest.approx(expected[token.id], abs=1e-5)
+        assert bytes(entry.bytes) == entry.token.encode()
+        best = np.argsort(-expected)[:3]
+        assert [each.token for each in entry.top_logprobs] == [PLAIN[each] for each in best]
+        for each, place in zip(entry.top_logprobs, best, strict=True):
+            assert each.logprob == pytest.approx(expected[place], abs=1e-5)
+            assert bytes(each.bytes) == each.token.encode()
+        before.append(token.id)
+    asked = {"max_tokens": 30, "logprobs": True, "top_logprobs": 3, **settings}
+    text, _, entries = parts_of(ask(client, model, stream=True, **asked))
+    assert (text, entries) == (choice.message.content, choice.logprobs.content)
+
+
+def test_logprobs_without_the_likeliest_tokens_and_those_before_a_stop_text(client, dolly):
+    whole = ask(client, max_tokens=30, logprobs=True).choices[0]
+    assert all(entry.top_logprobs == [] for entry in whole.logprobs.content)
+    *_, third, fourth = whole.logprobs.content[:4]
+    cut = {"max_tokens": 30, "logprobs": True, "stop": third.token + fourth.token}
+    (choice,) = ask(client, **cut).choices
+    kept = choice.logprobs.content
+    assert kept == whole.logprobs.content[: len(kept)]
+    assert "".join(entry.token for entry in kept) == choice.message.content
+    assert parts_of(ask(client, stream=True, **cut))[2] == kept
+    assert ask(client, max_tokens=3).choices[0].logprobs is None
+
+
+def test_the_same_seed_samples_the_same_text_whatever_was_asked_before():
+    dolly = embedded()
+    with served(dolly, dolly.pair) as url, client_of(url) as client:
+        model, _ = (model.id for model in client.models.list())
+        texts = set()
+        for other in range(5):
+            reply = client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": "Name three animals and describe them."}],
+                max_tokens=60,
+                temperature=1.0,
+                seed=11,
+            )
+            texts.add(reply.choices[0].message.content)
+            client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": f"What is {other}? Repeat: {other}, 1, 1"}],
+                max_tokens=40,
+                temperature=1.0 if other % 2 else 0.0,
+            )
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(("block_draft", "drafter"), [(True, "block"), (False, "model")])
+def test_a_seeded_text_depends_on_no_measured_times(block_draft, drafter):
+    settings = {"drafter": "hybrid", "draft_length": "auto"}
+    seeded = parsed(("user", "Why?"), seed=1, temperature=0.5).request(settings, block_draft)
+    assert (seeded.drafter, seeded.draft_length) == (drafter, Request("any").draft_length)
+    for other in ({"seed": 1}, {"temperature": 0.5}, {"seed": 1, "temperature": 0}):
+        request = parsed(("user", "Why?"), **other).request(settings, block_draft)
+        assert (request.drafter, request.draft_length) == ("hybrid", "auto")
+    kept = parsed(("user", "Why?"), seed=1, temperature=0.5).request(
+        {"drafter": "lookup", "draft_length": 6}, block_draft
+    )
+    assert (kept.drafter, kept.draft_length) == ("lookup", 6)
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -197,8 +307,13 @@ def test_what_asks_for_nothing_or_changes_no_text_is_ignored():
     [
         ({"n": 2}, "n: 2 — not supported; leave it out."),
         ({"tools": [{}]}, "tools: “list” — not supported; leave it out."),
-        ({"logprobs": True}, "logprobs: True — not supported; leave it out."),
-        ({"stop": "\n"}, "stop: “\\n” — not supported; leave it out."),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs: 21 — choose a whole number from 0"),
+        ({"top_logprobs": 2}, "top_logprobs: 2 — set logprobs to true."),
+        ({"logprobs": 1}, "logprobs: 1 — it must be a valid boolean."),
+        ({"stop": [*"abcde"]}, "stop: 5 — choose at most 4 texts."),
+        ({"stop": ""}, "stop: “” — choose texts of 1 to 200 characters."),
+        ({"stop": [1]}, "stop[0]: 1 — it must be a valid string."),
+        ({"stop": 1}, "stop: 1 — it must be a valid "),
         ({"temperature": "hot"}, "temperature: “hot” — it must be a valid number."),
         ({"stream_options": 1}, "stream_options: 1 — it must be "),
         ({"messages": []}, "messages: “list” — it must have at least 1 item"),
@@ -221,6 +336,8 @@ def test_what_is_not_supported_is_refused_in_one_line(url, settings, line):
     ("settings", "param"),
     [
         ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens"),
         ({"top_p": 0}, "top_p"),
         ({"temperature": 9}, "temperature"),
         ({"seed": -1}, "seed"),
@@ -238,10 +355,59 @@ def test_a_value_outside_its_range_names_the_parameter(url, settings, param):
 def test_an_unknown_model_and_what_is_no_json_are_refused(url):
     reply = post(url, model="gpt-5")
     assert (reply.status_code, error_of(reply)["code"]) == (404, "model_not_found")
-    reply = httpx.post(f"{url}v1/chat/completions", content=b"{no")
+    json_type = {"Content-Type": "application/json"}
+    reply = httpx.post(f"{url}v1/chat/completions", content=b"{no", headers=json_type)
     assert (reply.status_code, error_of(reply)["message"][:5]) == (400, "body:")
-    reply = httpx.post(f"{url}v1/chat/completions", content=b" " * (5 * 2**20))
+    large = b" " * (5 * 2**20)
+    reply = httpx.post(f"{url}v1/chat/completions", content=large, headers=json_type)
     assert (reply.status_code, error_of(reply)["message"][:5]) == (413, "body:")
+
+
+def test_the_name_of_an_unknown_field_is_cut_and_escaped(url):
+    for name in ("x" * 200_000, "a\nb\0" * 50_000, "é\u2028" * 50_000):
+        reply = post(url, **{name: 1})
+        assert reply.status_code == 400
+        assert len(reply.content) < 1000
+        error = error_of(reply)
+        assert error["message"].isprintable()
+        assert error["message"].endswith("not supported; leave it out.")
+        assert error["param"].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "line"),
+    [
+        ("GET", "nothing", 404, "address: “/v1/nothing” — "),
+        ("POST", "chat", 404, "address: “/v1/chat” — "),
+        ("DELETE", "x" * 500, 404, "address: “/v1/xxx"),
+        ("GET", "chat/completions", 405, "method: “GET” — use POST."),
+        ("POST", "models", 405, "method: “POST” — use GET."),
+        ("DELETE", "models/fake", 405, "method: “DELETE” — use GET."),
+    ],
+)
+def test_another_address_or_method_is_refused_as_openai_does(url, method, path, status, line):
+    reply = httpx.request(method, f"{url}v1/{path}")
+    assert reply.status_code == status
+    error = error_of(reply)
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith(line)
+    assert len(error["message"]) < 200
+    if status == 405:
+        assert reply.headers["Allow"].startswith(line.split()[-1].rstrip("."))
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain;charset=UTF-8", "multipart/x", None])
+def test_a_body_that_a_browser_sends_without_asking_is_refused(url, dolly, kind):
+    """Without a preflight, a foreign web page can have one sent to a visitor's own server."""
+    body = json.dumps({"model": "fake", "messages": ASK}).encode()
+    headers = {"Content-Type": kind} if kind else {}
+    reply = httpx.post(f"{url}v1/chat/completions", content=body, headers=headers)
+    assert reply.status_code == 415
+    assert error_of(reply)["message"].endswith(" — send application/json.")
+    assert not dolly.started
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    reply = httpx.post(f"{url}v1/chat/completions", content=body, headers=headers)
+    assert reply.status_code == 200
 
 
 def test_without_a_pair_the_service_is_unavailable():
@@ -332,12 +498,106 @@ def test_a_client_that_leaves_frees_its_place():
             wait_until(lambda: dolly.started and tokens(dolly.started[0]))
             with pytest.raises(httpx.ReadTimeout):
                 post(url, 0.3)
-            wait_until(lambda: page._chat._open == 1)
+            wait_until(lambda: len(page.chat.open) == 1)
             with ask(client, stream=True):
                 assert tokens(dolly.started[1]) == tokens(dolly.started[2]) == 0
         with pytest.raises(httpx.ReadTimeout):
             post(url, 1.0, max_tokens=2000)
-        wait_until(lambda: page._chat._open == 0)
+        wait_until(lambda: not page.chat.open)
         wait_until(lambda: ended(dolly.started[0]) and ended(dolly.started[3]))
         assert tokens(dolly.started[1]) == tokens(dolly.started[2]) == 0
         assert 0 < tokens(dolly.started[3]) < 2000
+
+
+# --- clients that do not read, or do not send -----------------------------------------------------
+
+
+@contextmanager
+def connected(url, content, length=None):
+    """A connection that has sent this of a body, and reads nothing."""
+    address = httpx.URL(url)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before it connects
+        client.settimeout(PATIENCE)
+        client.connect((address.host, address.port))
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {length or len(content)}\r\n\r\n"
+        )
+        client.sendall(head.encode() + content)
+        yield client
+
+
+def unread(url, max_tokens=2000):
+    body = {"model": "fake", "messages": ASK, "stream": True, "max_tokens": max_tokens}
+    return connected(url, json.dumps(body).encode())
+
+
+def everything(client):
+    """What it receives until the server closes the connection."""
+    read = b""
+    while part := client.recv(2**16):
+        read += part
+    return read
+
+
+def test_streams_that_are_not_read_let_others_go_first():
+    """They are 2,000 tokens long, of which a connection holds fewer than a third."""
+    dolly = FakeDolly(PLAIN, pause=0.001)
+    page = Page(loader_of(dolly), queue_size=16)
+    with served_page(page) as url, ExitStack() as stack:
+        for count in (1, 2):
+            stack.enter_context(unread(url))
+            wait_until(lambda expected=count: len(dolly.started) == expected)
+        assert post(url, max_tokens=5).status_code == 200
+        first, second, _ = dolly.started
+        assert not ended(first)
+        assert not ended(second)
+        assert 0 < tokens(first) < 1900
+
+
+def test_a_stream_that_is_not_read_ends_after_a_while(caplog):
+    page = Page(loader_of(FakeDolly(PLAIN)))
+    page.chat.stream_timeout = 0.2
+    with served_page(page) as url, unread(url) as client:
+        wait_until(lambda: any("stream: " in each.message for each in caplog.records))
+        wait_until(lambda: not page.chat.open)
+        assert b"[DONE]" not in everything(client)
+
+
+def test_a_stream_that_is_read_late_is_whole():
+    dolly = FakeDolly(PLAIN)
+    page = Page(loader_of(dolly))
+    with served_page(page) as url, unread(url) as client:
+        wait_until(lambda: dolly.started and ended(dolly.started[0]))
+        wait_until(lambda: not page.chat.open)  # what is left to read holds no place
+        read = b""
+        while b"[DONE]" not in read:
+            read += client.recv(2**16)
+
+
+def test_half_a_body_holds_no_place_and_ends_after_a_while():
+    page = Page(loader_of(FakeDolly(PLAIN)), queue_size=1)
+    page.chat.body_timeout = 0.5
+    with served_page(page) as url, ExitStack() as stack:
+        halves = [
+            stack.enter_context(connected(url, b'{"model": "fake", ', length=1000))
+            for _ in range(10)
+        ]
+        assert post(url, max_tokens=5).status_code == 200
+        for client in halves:
+            head, _, body = everything(client).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 408 ")
+            line = "body: “incomplete” — send it within 0.5 s."
+            assert json.loads(body)["error"]["message"] == line
+
+
+def test_a_client_that_leaves_while_its_body_is_read_is_one_line_in_the_log(url, caplog):
+    with connected(url, b'{"model": "fake", ', length=1000):
+        time.sleep(0.2)  # until the server reads
+    wait_until(lambda: caplog.records)
+    time.sleep(0.2)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.message == "A client left before its request had arrived"
+    assert record.exc_info is None

@@ -4,7 +4,7 @@ import json
 import re
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from io import BytesIO
 from itertools import combinations
 
@@ -19,7 +19,7 @@ from playwright.sync_api import expect
 from pipeline.decoding.events import FinishReason
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Example
-from pipeline.request import Request
+from pipeline.request import FORM_FIELDS, Request
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import (
@@ -107,7 +107,7 @@ def test_the_page_opens_while_the_models_load_and_a_run_waits_for_them(browser, 
 
 def test_a_run_gives_every_output_a_value_with_every_update():
     """Without one, Gradio makes the component anew, and the models wait for that."""
-    form = asdict(Request("Say something", max_new_tokens=12, draft_length=4)).values()
+    form = Request("Say something", max_new_tokens=12, draft_length=4).form.values()
     updates = list(Page(loader_of(FakeDolly(PLAIN))).run(Session(), "race", *form))
     assert len(updates) > 1
     for values in updates:
@@ -135,7 +135,7 @@ def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
 def test_what_went_wrong_with_a_pair_meanwhile_is_still_said_at_the_end(monkeypatch, activity):
     loader, session = loader_of(FakeDolly(PLAIN, pause=0.01)), Session()
     served_page = Page(loader)
-    form = ["race", *asdict(Request("Say something", max_new_tokens=5)).values()]
+    form = ["race", *Request("Say something", max_new_tokens=5).form.values()]
     (view,) = (view for view in VIEWS if view.experiment.name == "request")
     work = {
         "race": lambda: served_page.run(session, *form),
@@ -329,9 +329,10 @@ def test_markup_stays_text(page, dolly):
 
 def called(url, endpoint, **given):
     """The last event of a call and its data; by hand: clients refuse to send the worst."""
-    values = [*asdict(Request("any", max_new_tokens=5)).values(), "race"]
+    request = Request("any", max_new_tokens=5)
+    values = [*request.form.values(), "race"]
     for field, value in given.items():
-        values[[f.name for f in fields(Request)].index(field)] = value
+        values[FORM_FIELDS.index(field)] = value
     called = f"{url}gradio_api/call/{endpoint}"
     headers = {"content-type": "application/json"}
     joined = httpx.post(called, content=json.dumps({"data": values}), headers=headers)

@@ -17,6 +17,7 @@ from pipeline.models.pairs import PAIRS
 from tests.fake_dolly import PAIR, Everything, FakeDolly, loader_of
 from tests.served import PLAIN, event, served, served_page
 from tests.waiting import PATIENCE, wait_until
+from ui import hosts
 from ui.page import Page
 from ui.run.loader import Loader
 
@@ -130,6 +131,60 @@ def test_what_the_page_never_asks_of_gradio_is_not_there(url, method, path):
     assert reply.status_code == 404
     line = f"address: “/gradio_api/{path}” — the page has no use for it; see /gradio_api/info."
     assert reply.json() == {"detail": line}
+
+
+FOREIGN = ("evil.example", "evil.example:7860", "127.0.0.1.evil.example", "[::2]:80", "10.0.0.7")
+OWN = ("localhost", "localhost:1", "127.0.0.1", "127.0.0.1:99", "[::1]", "[::1]:7860", "LocalHost")
+
+
+def called(url, host, path):
+    return httpx.get(f"{url}{path}", headers={"Host": host})
+
+
+def test_a_server_of_this_machine_alone_refuses_foreign_names(url, caplog):
+    """Of a web page elsewhere whose name leads here (DNS rebinding)."""
+    for path in OPEN:
+        for host in FOREIGN:
+            reply = called(url, host, path)
+            assert reply.status_code == 403, (host, path)
+            line = f"Host header: “{host}” — open this server as localhost, or set --host."
+            body = reply.json()
+            assert line == (body["error"]["message"] if path[:2] == "v1" else body["detail"])
+    for host in OWN:
+        assert called(url, host, "ready").status_code == 200, host
+    assert len(called(url, "x" * 5000, "ready").content) < 200
+    assert all("\n" not in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("host", "share", "space", "local"),
+    [
+        (None, False, False, True),
+        ("127.0.0.1", False, False, True),
+        ("127.0.0.2", False, False, True),
+        ("localhost", False, False, True),
+        ("[::1]", False, False, True),
+        ("::1", False, False, True),
+        ("0.0.0.0", False, False, False),
+        ("::", False, False, False),
+        ("192.168.0.7", False, False, False),
+        ("dolly.example", False, False, False),
+        (None, True, False, False),
+        (None, False, True, False),
+    ],
+)
+def test_names_are_checked_where_no_other_machine_comes(monkeypatch, host, share, space, local):
+    if space:
+        monkeypatch.setenv("SYSTEM", "spaces")
+        monkeypatch.setenv("SPACE_ID", "someone/dolly")
+    assert hosts.is_local(host, share) == local
+
+
+def test_a_server_for_other_machines_answers_to_every_name():
+    page = Page(loader_of(FakeDolly(PLAIN)))
+    with closing(page):
+        url = page.serve("0.0.0.0")
+        assert called(url, "dolly.example", "ready").status_code == 200
 
 
 # --- models ---------------------------------------------------------------------------------------

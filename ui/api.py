@@ -13,7 +13,7 @@ from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.engine import Engine, Running
-from pipeline.request import Request
+from pipeline.request import FORM_FIELDS, Request
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.recording import Update
 from ui import health
@@ -90,7 +90,8 @@ def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     returned = inspect.signature(function).return_annotation
     mode = inspect.Parameter("mode", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="race")
-    parameters = [*inspect.signature(Request).parameters.values(), mode]
+    of_request = inspect.signature(Request).parameters
+    parameters = [*(of_request[name] for name in FORM_FIELDS), mode]
     signature = inspect.Signature(parameters, return_annotation=returned)
     function.__signature__ = signature  # type: ignore[attr-defined]
     kinds = {**get_type_hints(Request), "mode": Mode, "return": returned}

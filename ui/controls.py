@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, get_args
 
 import gradio as gr
@@ -13,7 +12,7 @@ from pipeline.decoding.verification import VERIFIERS
 from pipeline.errors import UserError
 from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
-from pipeline.request import MAX_DRAFT_LENGTH, MAX_SEED, Request
+from pipeline.request import FORM_FIELDS, MAX_DRAFT_LENGTH, MAX_SEED, Request
 from pipeline.runtime.kv_cache.policy import CachePolicy
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import POLICIES
@@ -83,7 +82,7 @@ class Controls:
                 with self._settings:
                     self.pair, self.load, settings, copies = _settings(loader, max_new_tokens)
         self.fields = {"instruction": instruction, "context": context, **settings}
-        self.inputs = [self.fields[name] for name in ("mode", *_names())]
+        self.inputs = [self.fields[name] for name in ("mode", *FORM_FIELDS)]
         for button in self._examples:
             button.click(
                 lambda label: self.filled(self._of_example(loader, label)),
@@ -161,23 +160,19 @@ class Controls:
         return {self.fields[name]: value for name, value in values.items()}
 
     def request(self, *values: Any) -> Request:
-        """The form's request; `values` are in the order of `Request`'s fields.
+        """The form's request; `values` are in the order of the form's fields.
 
         Raises:
             UserError: a value is outside its range.
         """
         instruction, context, *settings = values
-        named = dict(zip(_names()[2:], map(_typed, settings), strict=True))
+        named = dict(zip(FORM_FIELDS[2:], map(_typed, settings), strict=True))
         request = Request(instruction or "", context or "", **named)
         _, limit = self.limits["max_new_tokens"]
         if request.max_new_tokens > limit:
             remedy = f"choose a whole number from 1 to {limit:g}"
             raise UserError("new tokens", request.max_new_tokens, remedy)
         return request
-
-
-def _names() -> list[str]:
-    return [field.name for field in fields(Request)]
 
 
 def _typed(value: Any) -> Any:

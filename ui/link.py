@@ -6,7 +6,6 @@ A link may also open the tour, at the stop of that number: `?tour=3`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from math import inf
 from typing import Any, get_args
 
@@ -16,8 +15,8 @@ from pipeline.errors import UserError
 from pipeline.request import Request
 
 DEFAULTS: dict[str, Any] = {  # of the form, which shows None as an empty text
+    **{name: "" if value is None else value for name, value in Request("any").form.items()},
     "instruction": "",
-    **{field.name: "" if field.default is None else field.default for field in fields(Request)[1:]},
     "mode": get_args(Mode)[0],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from pipeline.engine import Engine
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.request import Request
-from ui import api, health, link, tour
+from ui import api, health, hosts, link, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls, drafters_of
@@ -54,6 +55,7 @@ _QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
 _LOADING_PERIOD = 0.5  # seconds between two reports of progress
 _THREADS = 40  # Gradio's own default; those of the races come on top
 _SESSIONS = 256  # of the latest visitors; older ones are dropped
+_UNSENT = 2**14  # bytes, beside those on their way, that a client may leave unread unnoticed
 _LARGEST_UPLOAD = "32mb"  # of uploads that do not come from the page, which refuses smaller ones
 
 
@@ -68,6 +70,7 @@ class Page:
 
     Attributes:
         blocks: Gradio's.
+        chat: the chat API.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Page:
             api.add(loader, self._turn)
         self.blocks.queue(max_size=queue_size)
         self.blocks._queue.sleep_when_free = _QUEUE_PERIOD
-        self._chat = Chat(loader, self._turn, queue_size, lambda: len(self.blocks._queue))
+        self.chat = Chat(loader, self._turn, queue_size, lambda: len(self.blocks._queue))
 
     def serve(
         self,
@@ -104,6 +107,9 @@ class Page:
         if mcp and find_spec("mcp") is None:
             remedy = f'pip install "gradio[mcp]=={gr.__version__}"'
             raise UserError("mcp", "not installed", remedy)
+        middleware = [Middleware(Refusing)]
+        if hosts.is_local(host, share):
+            middleware.insert(0, Middleware(hosts.LocalHosts, host))
         try:
             _, url, _ = self.blocks.launch(
                 server_name=host,
@@ -121,13 +127,17 @@ class Page:
                 run_history=False,
                 footer_links=["api"],
                 app_kwargs={
-                    "routes": [health.route(self._loader, self._turn), *self._chat.routes],
-                    "middleware": [Middleware(Refusing)],
+                    "routes": [health.route(self._loader, self._turn), *self.chat.routes],
+                    "middleware": middleware,
                 },
                 prevent_thread_lock=True,
             )
         except OSError as error:
             raise UserError("port", port, f"choose another ({error})") from None
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # not on Windows
+            for server in self.blocks.server.servers:
+                for listening in server.sockets:  # whose options each connection inherits
+                    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         return str(url)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -71,7 +71,7 @@ def calls(config: Mapping[str, Any], model: str, count: int, seed: int = 0) -> I
 def _named(random: Random) -> Call:
     """Values in their order."""
     name = random.choice(_ENDPOINTS)
-    values = [*astuple(_REQUEST), "race"] if name != "status" else []
+    values = [*_REQUEST.form.values(), "race"] if name != "status" else []
     body = mutated_text({"data": values}, random)
     path = f"{_API}/call/{name}"
     return Call("call", "POST", path, body, then=lambda reply: f"{path}/{reply['event_id']}")

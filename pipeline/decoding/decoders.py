@@ -24,6 +24,7 @@ from pipeline.decoding.events import (
     Event,
     Finish,
     FinishReason,
+    Logprob,
     Origin,
     Prefill,
     Step,
@@ -36,11 +37,14 @@ from pipeline.decoding.sampling import (
     Logits,
     SamplingParams,
     likeliest,
+    log_probabilities,
     probabilities,
     sample_token,
 )
 from pipeline.decoding.verification.tokens import Draft, Verdict, Verify, verify
 from pipeline.errors import LogitsError
+
+Ends = Callable[[int], bool]  # whether a token ends the text, given all of it in their order
 
 
 class Autoregressive:
@@ -51,10 +55,21 @@ class Autoregressive:
         end_ids: tokens that end the text; they are emitted and counted.
         candidates: how many of the likeliest tokens a step names at each position; found off the
             clock.
+        matcher: returns, for one generation, whether a token ends the text by what it completes.
+        logprobs: of how many of the likeliest tokens a step has the log-probability, beside that of
+            each emitted token; None of no token. Computed off the clock.
     """
 
-    def __init__(self, target: CausalLM, end_ids: frozenset[int], candidates: int = 0) -> None:
+    def __init__(
+        self,
+        target: CausalLM,
+        end_ids: frozenset[int],
+        candidates: int = 0,
+        matcher: Callable[[], Ends] | None = None,
+        logprobs: int | None = None,
+    ) -> None:
         self._target, self._end_ids, self._candidates = target, end_ids, candidates
+        self._matcher, self._logprobs = matcher, logprobs
 
     def generate(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
@@ -64,7 +79,7 @@ class Autoregressive:
         The caches are empty again when it ends, however it ends.
         """
         target, sequence = self._target, list(prompt)
-        rng = np.random.default_rng(params.seed)
+        rng, ends = np.random.default_rng(params.seed), _ends(self._end_ids, self._matcher)
         try:
             start = perf_counter()
             target.forward(sequence[len(target) : -1], logits_to_keep=0)
@@ -90,8 +105,9 @@ class Autoregressive:
                     target_kv_bytes=target.kv_bytes,
                     target_rolled_back=0,
                     draft_rolled_back=0,
+                    logprobs=_logprobs(logits, (token,), self._logprobs),
                 )
-                if token in self._end_ids:
+                if ends(token):
                     reason = FinishReason.STOP
                     break
             yield Finish(reason)
@@ -112,6 +128,7 @@ class Speculative:
         candidates: how many of the likeliest tokens a step names at each position; found off the
             clock.
         verify: how drafts are verified.
+        matcher, logprobs: as of `Autoregressive`.
     """
 
     def __init__(
@@ -122,10 +139,12 @@ class Speculative:
         end_ids: frozenset[int],
         candidates: int = 0,
         verify: Verify = verify,
+        matcher: Callable[[], Ends] | None = None,
+        logprobs: int | None = None,
     ) -> None:
         self._target, self._drafter, self._verify = target, drafter, verify
         self._draft_length, self._end_ids = draft_length, end_ids
-        self._candidates = candidates
+        self._candidates, self._matcher, self._logprobs = candidates, matcher, logprobs
 
     def generate(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
@@ -135,6 +154,7 @@ class Speculative:
         """
         target, drafter, sequence = self._target, self._drafter, list(prompt)
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
+        ends = _ends(self._end_ids, self._matcher)
         try:
             start = perf_counter()
             hidden = target.forward(sequence[len(target) : -1], logits_to_keep=0).hidden
@@ -166,8 +186,8 @@ class Speculative:
 
                 # Accept tokens; then resample the first that is rejected, or take a bonus token.
                 verdict = _verdict(self._verify, logits, draft, params, rng)
-                tokens, origins = _emitted(draft, verdict, self._end_ids)
-                if tokens[-1] in self._end_ids:
+                tokens, origins, ended = _emitted(draft, verdict, ends)
+                if ended:
                     reason = FinishReason.STOP
                 sequence += tokens
                 left -= len(tokens)
@@ -187,6 +207,7 @@ class Speculative:
                     **fields_of(Verification, verdict),
                     target_top=_likeliest(logits[: len(tokens)], params, self._candidates),
                     draft_top=_draft_likeliest(draft, self._candidates),
+                    logprobs=_logprobs(logits[: len(tokens)], tokens, self._logprobs),
                     **_caches(target, drafter, *dropped),
                 )
                 start = perf_counter()
@@ -221,17 +242,27 @@ def _verdict(
     return verify(Distributions(logits, params), draft.probs, draft.tokens, rng)
 
 
+def _ends(end_ids: frozenset[int], matcher: Callable[[], Ends] | None) -> Ends:
+    """Whether a token ends the text of one generation."""
+    if matcher is None:
+        return end_ids.__contains__
+    completes = matcher()
+    return lambda token: completes(token) or token in end_ids
+
+
 def _emitted(
-    draft: Draft, verdict: Verdict, end_ids: frozenset[int]
-) -> tuple[tuple[int, ...], tuple[Origin, ...]]:
-    """The tokens that a round emits, up to and including the first end token."""
+    draft: Draft, verdict: Verdict, ends: Ends
+) -> tuple[tuple[int, ...], tuple[Origin, ...], bool]:
+    """The tokens that a round emits, up to and including the first that ends the text, and whether
+    there is one.
+    """
     tokens = (*draft.tokens[: verdict.accepted], verdict.token)
     accepted = Origin.REMEMBERED if draft.remembered else Origin.ACCEPTED
     origins = (*[accepted] * verdict.accepted, verdict.origin)
     for count, token in enumerate(tokens, start=1):
-        if token in end_ids:
-            return tokens[:count], origins[:count]
-    return tokens, origins
+        if ends(token):
+            return tokens[:count], origins[:count], True
+    return tokens, origins, False
 
 
 def _roll_back(cached: CausalLM | Drafter, length: int) -> int:
@@ -262,6 +293,10 @@ def _likeliest(logits: Logits, params: SamplingParams, count: int) -> tuple[Cand
     if not count:
         return ()
     return likeliest(probabilities(logits, params if params.temperature else _UNCHANGED), count)
+
+
+def _logprobs(logits: Logits, tokens: Sequence[int], top: int | None) -> tuple[Logprob, ...]:
+    return () if top is None else log_probabilities(logits, tokens, top)
 
 
 def _draft_likeliest(draft: Draft, count: int) -> tuple[Candidates, ...]:

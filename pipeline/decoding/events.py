@@ -12,6 +12,19 @@ Candidates = tuple[tuple[int, float], ...]  # tokens and probabilities, in desce
 AUTOREGRESSIVE, SPECULATIVE = "autoregressive", "speculative"  # the names of the lanes
 
 
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Natural logarithms of a model's own probabilities: at temperature 1, of all tokens.
+
+    Attributes:
+        value: of an emitted token.
+        top: the most likely tokens, with theirs.
+    """
+
+    value: float
+    top: Candidates
+
+
 class Origin(StrEnum):
     """How a token was generated (terms of Chen et al. 2023, arXiv 2302.01318)."""
 
@@ -23,7 +36,7 @@ class Origin(StrEnum):
 
 
 class FinishReason(StrEnum):
-    STOP = "stop"  # the end key
+    STOP = "stop"  # the end key, or a stop text
     LENGTH = "length"  # the token budget, or the context, is used up
     CANCELLED = "cancelled"
     ERROR = "error"
@@ -110,10 +123,13 @@ class Round(Verification):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Round):
-    """A round, and the tokens that it emitted: at least one."""
+    """A round, and the tokens that it emitted: at least one; of each, the target's log-probability
+    if the decoder was asked for it.
+    """
 
     tokens: tuple[int, ...]
     origins: tuple[Origin, ...]
+    logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

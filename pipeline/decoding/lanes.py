@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from pipeline.decoding.decoders import Autoregressive, Speculative
+from pipeline.decoding.decoders import Autoregressive, Ends, Speculative
 from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
 from pipeline.decoding.drafters import DrafterSpec, Parts, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
@@ -46,6 +46,7 @@ class Lanes:
         end_ids: tokens that end the text.
         verify: how drafts are verified.
         candidates: how many of the most likely tokens a step names at each position.
+        matcher, logprobs: of the decoders.
     """
 
     target: NewSequence
@@ -57,6 +58,8 @@ class Lanes:
     end_ids: frozenset[int] = frozenset()
     candidates: int = 0
     verify: Verify = verify
+    matcher: Callable[[], Ends] | None = None
+    logprobs: int | None = None
 
     def of(
         self,
@@ -82,7 +85,9 @@ class Lanes:
     def autoregressive(
         self, prompt: Sequence[int], params: SamplingParams, max_new_tokens: int
     ) -> Iterator[Event]:
-        decoder = Autoregressive(self.target(prompt), self.end_ids, self.candidates)
+        decoder = Autoregressive(
+            self.target(prompt), self.end_ids, self.candidates, self.matcher, self.logprobs
+        )
         return decoder.generate(prompt, params, max_new_tokens)
 
     def speculative(
@@ -114,6 +119,8 @@ class Lanes:
             self.end_ids,
             self.candidates,
             self.verify,
+            self.matcher,
+            self.logprobs,
         )
         return decoder.generate(prompt, params, max_new_tokens)
 

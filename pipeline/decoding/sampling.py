@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.decoding.events import Candidates
+from pipeline.decoding.events import Candidates, Logprob
 from pipeline.errors import LogitsError
 
 Logits = NDArray[np.float32]
 Probs = NDArray[np.float32]
 
 _MIN_CANDIDATE_PROB = 5e-4  # of a token in the list of the most likely
+_MIN_LOGPROB = -9999.0  # of a token that is impossible, as OpenAI reports it
 _MIN_TEMPERATURE = 1e-6  # below it, float32 cannot represent the difference to greedy
 
 
@@ -122,6 +124,24 @@ def likeliest(probs: Probs, count: int) -> tuple[Candidates, ...]:
             likely = np.argpartition(row, -count)[-count:]
         best = likely[np.argsort(-row[likely], kind="stable")[:count]]
         found.append(tuple((int(token), float(row[token])) for token in best))
+    return tuple(found)
+
+
+def log_probabilities(logits: Logits, tokens: Sequence[int], top: int) -> tuple[Logprob, ...]:
+    """The log-probability of a token for each row of float32[n, vocab], and those of the `top` most
+    likely tokens, the first of equals before the others. Temperature, top-k and top-p have no part
+    in them.
+    """
+    found = []
+    for row, token in zip(logits, tokens, strict=True):
+        wide = row.astype(np.float64) - row.max()
+        wide = np.maximum(wide - np.log(np.exp(wide).sum()), _MIN_LOGPROB)
+        count = min(top, len(wide))
+        edge = np.partition(wide, -count)[-count] if count else np.inf
+        likely = np.flatnonzero(wide >= edge)
+        best = likely[np.argsort(-wide[likely], kind="stable")[:count]]
+        candidates = tuple((int(each), float(wide[each])) for each in best)
+        found.append(Logprob(float(wide[token]), candidates))
     return tuple(found)
 
 

@@ -96,7 +96,11 @@ class Tokenizer:
 
     def piece(self, token: int) -> str:
         """The text of a single token, for display; incomplete characters become �."""
-        return self._bytes[token].decode("utf-8", "replace") if token < self.size else ""
+        return self.token_bytes(token).decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The text of a single token in UTF-8, of which it may have only a part of a character."""
+        return self._bytes[token] if token < self.size else b""
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without those that end an answer."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pipeline.decoding.events import (
     Drafted,
@@ -16,16 +16,8 @@ from pipeline.decoding.events import (
     fields_of,
 )
 from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.text.stop import Detokenizer, StopFilter
 from pipeline.trace.record import Lane, StepRecord, Token
-
-
-class Detokenizer(Protocol):
-    """Streams one sequence's text."""
-
-    def push(self, token: int) -> str:
-        """The whole characters that `token` completes; "" if none, or for the end key."""
-        ...
-
 
 Pools = Mapping[str, PoolUse | None]  # the blocks of the models' caches, by a step's field
 
@@ -38,12 +30,19 @@ class LaneRecorder:
     Args:
         detokenizer: streams the lane's text.
         piece: returns the text of a single token.
+        stops: texts that end the lane's text. What may be the beginning of one belongs to the token
+            that shows that it is not, or to the last token.
 
     Attributes:
+        rest: the text that was withheld until the end.
         pieces: the text of each single token that a step names.
     """
 
-    def __init__(self, detokenizer: Detokenizer, piece: Callable[[int], str]) -> None:
+    def __init__(
+        self, detokenizer: Detokenizer, piece: Callable[[int], str], stops: Sequence[str] = ()
+    ) -> None:
+        self.rest = ""
+        self._text = StopFilter(stops)
         self._detokenizer, self._piece = detokenizer, piece
         self.pieces: dict[int, str] = {}
         self._prefill_s = 0.0
@@ -69,6 +68,10 @@ class LaneRecorder:
                 return emitted
             case Finish(reason=reason):
                 self._finish = reason
+                if rest := self._text.rest():
+                    self.rest = rest
+                    step, (*others, last) = self._steps[-1]
+                    self._steps[-1] = step, (*others, replace(last, text=last.text + rest))
             case Drafted(tokens=tokens):
                 self._name({*tokens})  # shown at once; the step that follows has all else
         return ()
@@ -96,4 +99,5 @@ class LaneRecorder:
 
     def _emitted(self, step: Step) -> Iterable[Token]:
         for token, origin in zip(step.tokens, step.origins, strict=True):
-            yield Token(token, self._detokenizer.push(token), origin, step.index, self._time_s)
+            text = self._text.push(self._detokenizer.push(token))
+            yield Token(token, text, origin, step.index, self._time_s)

@@ -13,7 +13,8 @@ from pipeline.trace.recorder import NO_POOLS, LaneRecorder, Pools
 @dataclass(frozen=True, slots=True)
 class Update:
     """An event of a lane. `tokens` are those that a step emitted, with their text; `pools` are the
-    blocks of the caches after a step.
+    blocks of the caches after a step. `rest` is the text that was withheld until the end of the
+    lane, since it could have been the beginning of a stop text.
     """
 
     lane: str
@@ -21,6 +22,7 @@ class Update:
     tokens: tuple[Token, ...]
     time_s: float  # the lane's own clock
     pools: Pools
+    rest: str
 
 
 class Recording:
@@ -39,7 +41,7 @@ class Recording:
         """Records the next event of a lane, with the caches' blocks after a step."""
         recorder = self._recorders[lane]
         tokens = recorder.record(event, pools)
-        return Update(lane, event, tokens, recorder.time_s, pools)
+        return Update(lane, event, tokens, recorder.time_s, pools, recorder.rest)
 
     def end(self, reason: FinishReason) -> None:
         """Ends the lanes that have no end."""

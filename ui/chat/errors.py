@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.errors import UserError
@@ -9,13 +10,6 @@ from ui.errors import by_user, logged_line
 
 _TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error"}
 _BUSY = {"queue": 429, "replica": 503}  # the server's doing, for which it asks to try again
-_NAMES = {  # of a `Request`'s fields, as they are in the chat API
-    "new tokens": "max_tokens",
-    "top-p": "top_p",
-    "instruction": "messages",
-    "context": "messages",
-    "prompt tokens": "messages",
-}
 
 
 class ChatError(Exception):
@@ -26,13 +20,20 @@ class ChatError(Exception):
         message: one line.
         param: the parameter that caused it, if any.
         code: OpenAI's name of it, if it has one.
+        headers: of the response.
     """
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, code: str | None = None
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers
 
     @property
     def body(self) -> dict[str, Any]:
@@ -53,5 +54,4 @@ def chat_error(error: Exception) -> ChatError:
         return ChatError(_BUSY[error.field], str(error))
     if error.field == "prompt tokens":
         return ChatError(400, str(error), "messages", "context_length_exceeded")
-    name = _NAMES.get(error.field, error.field)
-    return ChatError(400, str(UserError(name, error.value, error.remedy)), name)
+    return ChatError(400, str(error), error.field)

@@ -6,7 +6,11 @@ import time
 import uuid
 from typing import Any
 
+from pipeline.decoding.events import Origin
 from pipeline.trace.record import Lane, Trace
+from ui.chat.logprobs import Entry
+
+_ACCEPTED = (Origin.ACCEPTED, Origin.REMEMBERED)
 
 
 class Reply:
@@ -25,20 +29,30 @@ class Reply:
         }
         self._no_usage = {"usage": None} if include_usage else {}
 
-    def whole(self, trace: Trace, lane: Lane) -> dict[str, Any]:
-        """The completion."""
+    def whole(self, trace: Trace, lane: Lane, entries: list[Entry] | None) -> dict[str, Any]:
+        """The completion, with the log-probabilities of its tokens if they were asked for."""
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": lane.text, "refusal": None},
-            "logprobs": None,
+            "logprobs": _logprobs(entries),
             "finish_reason": lane.finish,
         }
         about = {**self._about, "object": "chat.completion"}
         return {**about, "choices": [choice], "usage": usage(trace, lane)}
 
-    def chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> dict[str, Any]:
+    def chunk(
+        self,
+        delta: dict[str, str],
+        finish_reason: str | None = None,
+        entries: list[Entry] | None = None,
+    ) -> dict[str, Any]:
         """A part of the completion."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        choice = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": _logprobs(entries),
+            "finish_reason": finish_reason,
+        }
         return {**self._chunk, "choices": [choice], **self._no_usage}
 
     def usage_chunk(self, trace: Trace, lane: Lane) -> dict[str, Any]:
@@ -50,19 +64,24 @@ class Reply:
         return {**self._about, "object": "chat.completion.chunk"}
 
 
+def _logprobs(entries: list[Entry] | None) -> dict[str, Any] | None:
+    return None if entries is None else {"content": entries, "refusal": None}
+
+
 def usage(trace: Trace, lane: Lane) -> dict[str, Any]:
     """Token counts. Of speculative decoding also the figures of `Lane.metrics`, and the drafts that
-    were accepted and those that were not, by OpenAI's names for predicted outputs.
+    are in the answer and those that are not, by OpenAI's names for predicted outputs.
     """
     metrics = lane.metrics
     prompt, completion = len(trace.prompt_tokens), len(lane.tokens)
+    accepted = sum(token.origin in _ACCEPTED for token in lane.tokens)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "completion_tokens_details": {
-            "accepted_prediction_tokens": lane.accepted,
-            "rejected_prediction_tokens": lane.drafted - lane.accepted,
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": lane.drafted - accepted,
         },
         "mean_acceptance_length": metrics["mean_acceptance_length"],
         "draft_acceptance_rate": metrics["draft_acceptance_rate"],

@@ -13,9 +13,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from pipeline.decoding.drafters import find_drafter
+from pipeline.decoding.drafters.block import BLOCK
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.errors import UserError
 from pipeline.request import MAX_SEED, Request
 
+_NAMES = {  # of a `Request`'s fields, as they are in the chat API
+    "top-p": "top_p",
+    "logprobs": "top_logprobs",
+    "instruction": "messages",
+    "context": "messages",
+}
 _SPEAKERS = {"user": "User: ", "assistant": "Assistant: "}
 _IGNORED = frozenset(  # they change neither the text nor the form of the answer
     {
@@ -33,15 +42,12 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {  # the values that ask for nothin
     "frequency_penalty": (0,),
     "functions": ([],),
     "logit_bias": ({},),
-    "logprobs": (False,),
     "modalities": (["text"],),
     "n": (1,),
     "presence_penalty": (0,),
     "response_format": ({"type": "text"},),
-    "stop": ([],),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
 }
 
 
@@ -55,6 +61,10 @@ def _joined(content: object) -> object:
 
 def _is_text(part: object) -> bool:
     return isinstance(part, dict) and isinstance(part.get("text"), str)
+
+
+def _listed(stop: object) -> object:
+    return [stop] if isinstance(stop, str) else stop
 
 
 class Message(BaseModel):
@@ -76,7 +86,9 @@ class ChatRequest(BaseModel):
     """The parameters of `/v1/chat/completions` that are supported.
 
     Without a temperature decoding is greedy, as on the page. Without a seed, sampling uses a random
-    one. `max_completion_tokens` precedes `max_tokens`, its older name.
+    one. With one, the sampled text is always the same: the draft length is then fixed, and the
+    drafter one whose drafts do not depend on measured times. `max_completion_tokens` precedes
+    `max_tokens`, its older name.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -88,6 +100,9 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     seed: int | None = None
+    stop: Annotated[list[str] | None, BeforeValidator(_listed)] = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -96,8 +111,12 @@ class ChatRequest(BaseModel):
         """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def request(self, settings: Mapping[str, Any]) -> Request:
-        """The request to the pair, whose default settings are `settings`.
+    def request(self, settings: Mapping[str, Any], block_draft: bool = False) -> Request:
+        """The request to the pair.
+
+        Args:
+            settings: the pair's defaults.
+            block_draft: whether it has a block draft.
 
         Raises:
             UserError: a value is outside its range.
@@ -106,15 +125,39 @@ class ChatRequest(BaseModel):
         if last.role != "user":
             raise UserError("messages", last.role, "let the last one be the user's")
         context = "\n\n".join(_SPEAKERS.get(m.role, "") + m.content for m in earlier)
-        limits = (self.max_completion_tokens, self.max_tokens)
+        limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         given = {
             "temperature": self.temperature,
             "top_p": self.top_p,
-            "max_new_tokens": next((limit for limit in limits if limit is not None), None),
+            "max_new_tokens": getattr(self, limit),
+            "stop": self.stop,
             "seed": secrets.randbelow(MAX_SEED + 1) if self.seed is None else self.seed,
         }
+        if self.top_logprobs and not self.logprobs:
+            raise UserError("top_logprobs", self.top_logprobs, "set logprobs to true")
+        if self.logprobs:
+            given["logprobs"] = self.top_logprobs or 0
+        if self.seed is not None and self.temperature:
+            settings = _untimed(settings, block_draft)
         named = {name: value for name, value in given.items() if value is not None}
-        return Request(last.content, context, **{**settings, **named})
+        try:
+            return Request(last.content, context, **{**settings, **named})
+        except UserError as error:
+            names = {**_NAMES, "new tokens": limit}
+            name = names.get(error.field, error.field)
+            raise UserError(name, error.value, error.remedy) from None
+
+
+def _untimed(settings: Mapping[str, Any], block_draft: bool) -> dict[str, Any]:
+    """The settings without those by which a seeded text depends on measured times or on earlier
+    requests.
+    """
+    drafter = settings.get("drafter", MODEL.name)
+    if find_drafter(drafter).compares:
+        drafter = BLOCK.name if block_draft else MODEL.name
+    fixed = settings.get("draft_length") not in (None, "auto")
+    kept = {name: value for name, value in settings.items() if name != "draft_length" or fixed}
+    return {**kept, "drafter": drafter}
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:

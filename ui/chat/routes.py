@@ -6,37 +6,48 @@ for the pair, and NAME-autoregressive autoregressively. Their greedy texts are t
 
 from __future__ import annotations
 
-import json
+import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
+from itertools import chain
 from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HTTPRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from pipeline.decoding.events import FinishReason
 from pipeline.decoding.race import Mode
 from pipeline.engine import Engine, Running
 from pipeline.errors import UserError
+from pipeline.progress import Progress
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.recording import Update
 from ui.chat.errors import ChatError, chat_error
+from ui.chat.logprobs import Entry, Logprobs
 from ui.chat.reply import Reply
 from ui.chat.request import ChatRequest, parse_chat_request
+from ui.chat.stream import EventStream, Pace, event
 from ui.errors import error_line
 from ui.run.loader import Loader
 from ui.run.task import Task
 from ui.run.turn import Turn
 
+Work = Generator[Update | Progress | None, None, object]
 Updates = AsyncGenerator[list[Update], None]
 Handler = Callable[[HTTPRequest], Awaitable[Response]]
 
+BODY_TIMEOUT = 30.0  # seconds in which the body of a request must arrive
+STREAM_TIMEOUT = 30.0  # seconds that a stream waits for a client that does not read it
 _PERIOD = 0.02  # seconds between two parts of a stream
 _LARGEST = 4 * 2**20  # bytes of a request
+_JSON = "application/json"
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class Chat:
@@ -47,6 +58,10 @@ class Chat:
         turn: shared with the page.
         queue_size: requests that may wait; more are refused.
         visitors: returns how many runs of the page are waiting, which count too.
+
+    Attributes:
+        body_timeout, stream_timeout: in seconds.
+        open: requests that run or wait.
     """
 
     def __init__(
@@ -54,15 +69,20 @@ class Chat:
     ) -> None:
         self._loader, self._turn = loader, turn
         self._queue_size, self._visitors = queue_size, visitors
-        self._open = 0  # requests that run or wait; changed on the event loop only
+        self.body_timeout, self.stream_timeout = BODY_TIMEOUT, STREAM_TIMEOUT
+        self.open: set[object] = set()
         self._created = int(time.time())
 
     @property
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/v1/chat/completions", _answering(self._complete), methods=["POST"]),
-            Route("/v1/models", _answering(self._list_models)),
-            Route("/v1/models/{model}", _answering(self._show_model)),
+            Route(path, _answering(handler, *methods), methods=_METHODS)
+            for path, handler, *methods in (
+                ("/v1/chat/completions", self._complete, "POST"),
+                ("/v1/models", self._list_models, "GET", "HEAD"),
+                ("/v1/models/{model}", self._show_model, "GET", "HEAD"),
+                ("/v1/{path:path}", _not_found, *_METHODS),
+            )
         ]
 
     # --- models ----------------------------------------------------------------------------------
@@ -95,35 +115,72 @@ class Chat:
     # --- completions -----------------------------------------------------------------------------
 
     async def _complete(self, http: HTTPRequest) -> Response:
-        asked = parse_chat_request(await _body(http))
+        asked = parse_chat_request(await self._body(http))
         engine = self._engine()
-        mode, request = _mode(engine, asked.model), asked.request(engine.pair.settings)
-        if self._open + self._visitors() >= self._queue_size + self._turn.at_once:
+        mode, pair = _mode(engine, asked.model), engine.pair
+        request = asked.request(pair.settings, pair.block is not None)
+        if len(self.open) + self._visitors() >= self._queue_size + self._turn.at_once:
             line = f"at most {self._queue_size} may wait; try again later"
             raise ChatError(429, str(UserError("queue", "full", line)))
-        self._open += 1
+        self.open.add(place := object())
+        pace = Pace(self.stream_timeout)
         try:
             run = await run_in_threadpool(engine.start, request, mode)
-            updates = self._updates(run)
+            # A replica that a run has left to others would not be free for them.
+            work = self._turn.hold(iter(run), lambda: bool(engine.local) and pace.unread)
+            updates = self._updates(self._placed(place, work))
             await anext(updates)  # from here on, closing it frees the place
         except BaseException:
-            self._open -= 1
+            self.open.discard(place)
             raise
+        logprobs = Logprobs(engine.token_bytes) if asked.logprobs else None
         if asked.stream:
-            chunks = _stream(updates, run, mode, asked)
+            chunks = _stream(updates, run, mode, asked, logprobs)
             closing = BackgroundTask(updates.aclose)  # if the client left before the first chunk
-            media_type = "text/event-stream"
-            return StreamingResponse(chunks, media_type=media_type, background=closing)
+            return EventStream(chunks, pace, closing)
+        entries: list[Entry] | None = None if logprobs is None else []
         async with aclosing(updates):
-            async for _ in updates:
+            async for several in updates:
                 if await http.is_disconnected():
                     return Response()
+                if logprobs and entries is not None:
+                    entries += chain(*map(logprobs.of, several))
         trace, lane = _result(run, mode)
-        return JSONResponse(Reply(asked.model).whole(trace, lane))
+        return JSONResponse(Reply(asked.model).whole(trace, lane, entries))
 
-    async def _updates(self, run: Running) -> Updates:
+    def _placed(self, place: object, work: Work) -> Work:
+        """The work, which has this place until it ends: not until the last of it is read."""
+        try:
+            return (yield from work)
+        finally:
+            self.open.discard(place)
+
+    async def _body(self, http: HTTPRequest) -> bytes:
+        """The request's body.
+
+        Raises:
+            ChatError: it is not JSON, which a browser sends for other pages without asking; or it
+                is too large, or does not arrive.
+        """
+        kind = http.headers.get("Content-Type", "").partition(";")[0].strip()
+        if kind.lower() != _JSON:
+            raise ChatError(415, str(UserError("Content-Type", kind, f"send {_JSON}")))
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.body_timeout):
+                async for part in http.stream():
+                    body += part
+                    if len(body) > _LARGEST:
+                        remedy = f"send at most {_LARGEST // 2**20} MB"
+                        raise ChatError(413, str(UserError("body", "too large", remedy)))
+        except TimeoutError:
+            line = str(UserError("body", "incomplete", f"send it within {self.body_timeout:g} s"))
+            raise ChatError(408, line, headers={"Connection": "close"}) from None
+        return bytes(body)
+
+    async def _updates(self, work: Work) -> Updates:
         """Yields nothing at first, then the updates of the run. Closing it cancels the run."""
-        task = Task(self._turn.hold(iter(run)), name="chat")
+        task = Task(work, name="chat")
         task.start()
         try:
             yield []
@@ -131,29 +188,29 @@ class Chat:
                 yield [each for each in reports if isinstance(each, Update)]
         finally:
             task.cancel()
-            self._open -= 1
         if task.failure:
             raise task.failure
 
 
 async def _stream(
-    updates: Updates, run: Running, mode: Mode, asked: ChatRequest
+    updates: Updates, run: Running, mode: Mode, asked: ChatRequest, logprobs: Logprobs | None
 ) -> AsyncGenerator[str, None]:
     """The server-sent events of a completion, an error included."""
     reply = Reply(asked.model, asked.include_usage)
     async with aclosing(updates):
         try:
-            yield _event(reply.chunk({"role": "assistant", "content": ""}))
+            yield event(reply.chunk({"role": "assistant", "content": ""}))
             async for several in updates:
                 for update in several:
-                    if text := "".join(token.text for token in update.tokens):
-                        yield _event(reply.chunk({"content": text}))
+                    entries = logprobs.of(update) if logprobs else None
+                    if text := "".join(token.text for token in update.tokens) + update.rest:
+                        yield event(reply.chunk({"content": text}, entries=entries))
             trace, lane = _result(run, mode)
-            yield _event(reply.chunk({}, lane.finish))
+            yield event(reply.chunk({}, lane.finish))
             if asked.include_usage:
-                yield _event(reply.usage_chunk(trace, lane))
+                yield event(reply.usage_chunk(trace, lane))
         except Exception as error:
-            yield _event(chat_error(error).body)
+            yield event(chat_error(error).body)
     yield "data: [DONE]\n\n"
 
 
@@ -190,34 +247,25 @@ def _mode(engine: Engine, model: str) -> Mode:
     return modes[model]
 
 
-def _answering(handler: Handler) -> Handler:
-    """The handler, with its errors as responses."""
+def _answering(handler: Handler, *methods: str) -> Handler:
+    """The handler of requests with these methods, with its errors as responses."""
 
     async def answer(http: HTTPRequest) -> Response:
         try:
+            if http.method not in methods:
+                line = str(UserError("method", http.method, f"use {methods[0]}"))
+                raise ChatError(405, line, headers={"Allow": ", ".join(methods)})
             return await handler(http)
+        except ClientDisconnect:
+            logging.getLogger(__name__).warning("A client left before its request had arrived")
+            return Response()
         except Exception as error:
             refusal = chat_error(error)
-            return JSONResponse(refusal.body, refusal.status)
+            return JSONResponse(refusal.body, refusal.status, refusal.headers)
 
     return answer
 
 
-async def _body(http: HTTPRequest) -> bytes:
-    """The request's body.
-
-    Raises:
-        ChatError: it is too large.
-    """
-    body = bytearray()
-    async for part in http.stream():
-        body += part
-        if len(body) > _LARGEST:
-            remedy = f"send at most {_LARGEST // 2**20} MB"
-            raise ChatError(413, str(UserError("body", "too large", remedy)))
-    return bytes(body)
-
-
-def _event(value: dict[str, Any]) -> str:
-    """A server-sent event; JSON in ASCII has no line breaks."""
-    return f"data: {json.dumps(value)}\n\n"
+async def _not_found(http: HTTPRequest) -> Response:
+    remedy = "not served; there are /v1/chat/completions and /v1/models"
+    raise ChatError(404, str(UserError("address", http.url.path, remedy)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
@@ -35,19 +35,19 @@ class Turn:
         self._closed = threading.Event()
 
     def hold(
-        self, work: Generator[Report, None, Result]
+        self, work: Generator[Report, None, Result], unread: Callable[[], bool] = lambda: False
     ) -> Generator[Report | None, None, Result | None]:
         """Iterates `work` when its turn has come, until the turn is closed. Yields None while it
         waits, so that whoever iterates it can close it.
+
+        Args:
+            unread: whether nobody reads the reports; then works that wait go first.
 
         Returns:
             The result of `work`; None if the turn was closed before.
         """
         with self._queued() as place, closing(work):
-            while not self._arrived(place):
-                if self.closed:
-                    return None
-                yield None
+            yield from self._wait(place)
             try:
                 while not self.closed:
                     try:
@@ -56,6 +56,8 @@ class Turn:
                         result: Result = end.value
                         return result
                     yield report
+                    if unread() and self._step_back(place):
+                        yield from self._wait(place)
                 return None
             finally:  # before the next run, whose times it would disturb
                 give_back_memory()
@@ -87,6 +89,21 @@ class Turn:
             with self._changed:
                 self._places.remove(place)
                 self._changed.notify_all()
+
+    def _wait(self, place: object) -> Iterator[None]:
+        """Yields until the place is one of the first, or the turn is closed."""
+        while not (self._arrived(place) or self.closed):
+            yield None
+
+    def _step_back(self, place: object) -> bool:
+        """Moves the place to the end of the queue; returns whether anybody waits there."""
+        with self._changed:
+            if len(self._places) <= self.at_once:
+                return False
+            self._places.remove(place)
+            self._places.append(place)
+            self._changed.notify_all()
+            return True
 
     def _arrived(self, place: object) -> bool:
         """Whether the place is one of the first, now or within a period."""

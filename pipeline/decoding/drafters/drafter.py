@@ -109,7 +109,8 @@ class DrafterSpec:
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
         costs: returns what its rounds cost, from a pair's costs.
-        compares: whether it compares costs, which then have to be measured.
+        compares: whether it compares measured costs: they have to be known, and the same seed may
+            sample another text.
     """
 
     name: str
