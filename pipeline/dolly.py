@@ -6,7 +6,6 @@ It joins the packages: prompt, tokenizer, models, decoders, race and trace.
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, check_mode, schedule_of
 from pipeline.decoding.verification import find_verifier
-from pipeline.environment import MemoryUse, environment, memory_bytes, process_memory
+from pipeline.environment import MemoryUse, PoolUse, environment, memory_bytes, process_memory
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, Pair, find_pair
@@ -27,7 +26,7 @@ from pipeline.request import Request
 from pipeline.run import Run
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.ir import weight_bytes
-from pipeline.runtime.kv_cache.memory import KVMemory, PoolUse
+from pipeline.runtime.kv_cache.memory import KVMemory
 from pipeline.runtime.kv_cache.policy import Properties, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
@@ -207,7 +206,8 @@ class Dolly:
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
             "kv_memory": self._kv_memory.limit,
-            "exact": models.policy.exact,
+            "exact": models.policy.exact and models.exact_widths,
+            "forgets": not models.policy.exact,
             "note": models.note,
             "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
@@ -270,7 +270,7 @@ class Dolly:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
             "pair": self.describe(self.models_for(request)),
-            "request": asdict(request),
+            "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.sampling import SamplingParams
@@ -85,6 +85,21 @@ class Request:
             remedy = f"shorten it: the context holds {context_length}, the answer included"
             raise UserError("prompt tokens", prompt_tokens, remedy)
         return min(self.max_new_tokens, context_length - prompt_tokens)
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The trace's `request`: the fields, and what the registries know of the methods.
+
+        exact: verification keeps the target's distribution. jointly: it tests the tokens of a
+        sampled draft together. at_once: a pair's block draft, or none of its models, drafts.
+        """
+        verifier, drafter = find_verifier(self.verification), find_drafter(self.drafter)
+        return {
+            **asdict(self),
+            "exact": verifier.exact,
+            "jointly": verifier.jointly,
+            "at_once": drafter.block_draft or not drafter.draft_model,
+        }
 
     @property
     def sampling(self) -> SamplingParams:

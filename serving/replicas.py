@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -13,10 +12,9 @@ from pipeline.decoding.drafters.hybrid import MEMORY
 from pipeline.decoding.events import FinishReason
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, check_mode, lanes_of
-from pipeline.environment import MemoryUse, environment
+from pipeline.environment import MemoryUse, PoolUse, environment
 from pipeline.models.pairs import Pair
 from pipeline.request import Request
-from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.runtime.kv_cache.registry import find_policy
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
@@ -77,7 +75,7 @@ class Replicas:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": self._environment,
             "pair": self.about,
-            "request": asdict(request),
+            "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
         copied = memory if request.drafter == MEMORY.name else None

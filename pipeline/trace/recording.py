@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.decoding.events import Event, Finish, FinishReason
-from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.environment import PoolUse
 from pipeline.trace.record import Token, Trace
 from pipeline.trace.recorder import LaneRecorder
 
