@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import errno
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.errors import UserError
-from pipeline.models.choice import Choice, add_arguments, chosen
+from pipeline.models.choice import Choice, Parser, add_arguments, chosen
 from pipeline.request import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
@@ -27,12 +31,21 @@ _DRAIN_SECONDS = 0.5  # for the last update to reach that visitor's browser
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves the page until it is interrupted or terminated; returns the exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl+C does
-    args = _parser().parse_args(argv)
-    if not (args.pair or args.target or args.draft):
-        args.pair = _environment("PAIR")
+    ended: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        ended.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
     try:
-        _serve(chosen(args), args)
+        args = _parser().parse_args(argv)
+        if not (args.pair or args.target or args.draft):
+            args.pair = _environment("PAIR")
+        choice = chosen(args)
+        _check_server(args)
+        _serve(choice, args, ended)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -41,8 +54,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _serve(choice: Choice, args: argparse.Namespace) -> None:
-    """Serves the page while the models are fetched and loaded in the background."""
+def _check_server(args: argparse.Namespace) -> None:
+    """Checks that the page can be served, before any model is loaded for it.
+
+    Raises:
+        UserError: `host` is no address of this machine, `port` is taken, or `mcp` is asked for and
+            not installed.
+    """
+    if args.mcp and find_spec("mcp") is None:
+        remedy = f'pip install "gradio[mcp]=={version("gradio")}"'
+        raise UserError("mcp", "not installed", remedy)
+    if not (args.host or args.port):
+        return  # Gradio looks for a free port
+    host = (args.host or "127.0.0.1").strip("[]")  # as in an address of IPv6
+    try:
+        family, *_, address = socket.getaddrinfo(host, args.port or 0, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address[:2], family=family).close()
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise UserError("port", args.port, f"choose another ({error.strerror})") from None
+        raise UserError("host", args.host, f"choose an address of this machine ({error})") from None
+
+
+def _serve(choice: Choice, args: argparse.Namespace, ended: Sequence[int]) -> None:
+    """Serves the page while the models are fetched and loaded in the background. `ended` are the
+    signals to end that have come.
+    """
     cluster = _cluster(args)
     from ui.run.loader import Loader
     from ui.run.turn import Turn
@@ -55,6 +92,8 @@ def _serve(choice: Choice, args: argparse.Namespace) -> None:
     try:
         page.serve(args.host, args.port, args.share, args.mcp)
         sys.stdout.flush()  # the address, which a pipe would keep
+        if ended:  # during an import, whose callbacks drop what is raised in them
+            raise KeyboardInterrupt
         _report_failure(loader)
         threading.Event().wait()
     finally:
@@ -104,7 +143,7 @@ def _cluster(args: argparse.Namespace) -> Cluster | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="app.py",
         description=__doc__,
         epilog="The environment can set defaults: DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
@@ -128,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--replicas",
-        type=_count,
+        type=_from_one("replicas"),
         default=_environment("REPLICAS"),
         metavar="N",
         help="race N visitors at once, in processes with cores of their own: --threads each, or "
@@ -148,20 +187,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=_from_one("port", 65_535),
         default=_environment("PORT"),
         help="port to listen on (default: the first free one)",
     )
     parser.add_argument(
         "--queue-size",
-        type=_count,
+        type=_from_one("queue size"),
         default=_environment("QUEUE_SIZE", "16"),
         metavar="N",
         help="visitors that may wait in the queue (default: %(default)s)",
     )
     parser.add_argument(
         "--max-new-tokens",
-        type=_count,
+        type=_from_one("new tokens"),
         default=_environment("MAX_NEW_TOKENS", "512"),
         metavar="N",
         help=f"limit of new tokens on the page, {MAX_NEW_TOKENS:,} or less (default: %(default)s)",
@@ -184,12 +223,33 @@ def _switch(name: str) -> bool:
     return (_environment(name) or "0").lower() not in ("0", "false", "no", "off")
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= MAX_NEW_TOKENS:
-        raise argparse.ArgumentTypeError(f"{number} is not from 1 to {MAX_NEW_TOKENS:,}")
+def _from_one(field: str, most: int = MAX_NEW_TOKENS) -> Callable[[str], int]:
+    """The type of a flag: a number from 1 to `most`."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= most:
+            raise UserError(field, value, f"choose one from 1 to {most:,}")
+        return value
+
     return number
 
 
+def _leave(status: int) -> NoReturn:
+    """Ends the process without waiting for its threads.
+
+    A thread that loads models may be inside OpenVINO, which nothing interrupts. When Python ends
+    by itself, such a thread aborts the process as it comes back.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        atexit._run_exitfuncs()  # which delete temporary files
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

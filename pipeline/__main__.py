@@ -16,7 +16,7 @@ from pipeline.decoding.verification import DEFAULT_VERIFIER, VERIFIERS
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
-from pipeline.models.choice import add_arguments, chosen, listing
+from pipeline.models.choice import Parser, add_arguments, chosen, listing
 from pipeline.models.pairs import Pair
 from pipeline.models.store import Store
 from pipeline.progress import Progress
@@ -44,12 +44,6 @@ _OUTCOMES = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """One line, without the usage."""
-        raise UserError("arguments", message, "see python -m pipeline --help")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for an error that the user can fix."""
     try:
@@ -57,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.list_pairs:
             _list_pairs(Store(options.cache_dir))
             return 0
-        if options.json and not Path(options.json).parent.is_dir():
+        if options.json and (Path(options.json).is_dir() or not Path(options.json).parent.is_dir()):
             raise UserError("json", options.json, "choose a file in a folder that exists")
         choice = chosen(options)
         request = _request(options, choice.pair)
@@ -79,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m pipeline",
         description="Dolly answers an instruction autoregressively and speculatively.",
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline.errors import UserError
+from pipeline.models.choice import Parser
 from pipeline.models.pairs import Model
 from pipeline.models.store import Store
 from pipeline.progress import Progress
@@ -15,7 +15,7 @@ from pipeline.progress import Progress
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 2 for an error that the user can fix."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m pipeline.convert",
         description="Fetches a model, or converts it, and prints the folder of its OpenVINO IR.",
     )
@@ -23,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--weights", default="int8", help="f32, fp16, int8 (default) or int4")
     parser.add_argument("--cache-dir", type=Path, help="where models are kept")
     parser.add_argument("--remote-code", action="store_true", help="let it run code of its own")
-    options = parser.parse_args(arguments)
     try:
+        options = parser.parse_args(arguments)
         store = Store(options.cache_dir)
         model = Model(options.model, options.weights, remote_code=options.remote_code)
         show(store.obtain(model))

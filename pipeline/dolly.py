@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -244,7 +243,8 @@ class Dolly:
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
             "kv_memory": self._kv_memory.limit,
-            "exact": models.policy.exact,
+            "exact": models.policy.exact and models.exact_widths,
+            "forgets": not models.policy.exact,
             "note": models.note,
             "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
@@ -277,7 +277,7 @@ class Dolly:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
             "pair": self.about,
-            "request": asdict(request),
+            "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
         prepare = partial(self._prepare, request, mode, prompt, memory)

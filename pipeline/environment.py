@@ -1,4 +1,4 @@
-"""The environment of a run: machine and versions, as a trace records them."""
+"""The environment of a run: machine, versions and memory, as a trace records them."""
 
 from __future__ import annotations
 
@@ -54,6 +54,30 @@ class MemoryUse:
     @property
     def share(self) -> float:
         return self.used / self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """A pool of blocks at one moment. All sequences of a model, those of both lanes and the shared
+    prefix, have their blocks in one pool.
+
+    Attributes:
+        pool_bytes: of all its blocks, in use or not.
+        blocks: in all.
+        used: blocks that a sequence refers to, and the one for padding.
+        shared: blocks that several sequences refer to.
+        high_water: the most that were in use at once since the models were loaded.
+        recycled: times that a block was allocated again after it had been freed, since then.
+        copied: blocks copied because a sequence wrote to a shared one, since then.
+    """
+
+    pool_bytes: int
+    blocks: int
+    used: int
+    shared: int
+    high_water: int
+    recycled: int
+    copied: int
 
 
 def process_memory() -> tuple[MemoryUse, ...]:

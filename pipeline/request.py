@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
@@ -101,6 +101,21 @@ class Request:
     def form(self) -> dict[str, Any]:
         """Its fields that the form, its link and the page's API have, in their order."""
         return {name: getattr(self, name) for name in FORM_FIELDS}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The trace's `request`: the fields, and what the registries know of the methods.
+
+        exact: verification keeps the target's distribution. jointly: it tests the tokens of a
+        sampled draft together. at_once: a pair's block draft, or none of its models, drafts.
+        """
+        verifier, drafter = find_verifier(self.verification), find_drafter(self.drafter)
+        return {
+            **asdict(self),
+            "exact": verifier.exact,
+            "jointly": verifier.jointly,
+            "at_once": drafter.block_draft or not drafter.draft_model,
+        }
 
     @property
     def sampling(self) -> SamplingParams:

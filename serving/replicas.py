@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -81,7 +80,7 @@ class Replicas:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": self._environment,
             "pair": self.about,
-            "request": asdict(request),
+            "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
         copied = memory if request.drafter == MEMORY.name else None

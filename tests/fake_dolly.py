@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -183,7 +183,7 @@ class FakeDolly:
             "created": "2026-01-01T00:00:00+00:00",
             "environment": {},
             "pair": self.about,
-            "request": asdict(request),
+            "request": request.recorded,
             "prompt_tokens": PROMPT,
         }
         self.started.append(

@@ -1,17 +1,20 @@
 """The command line of the page, and what importing it does."""
 
+import os
+import signal
+import socket
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import app
-from pipeline.errors import UserError
-from tests.fake_dolly import FakeDolly, loader_of
-from tests.served import PLAIN
-from ui.page import Page
+from tests.waiting import PATIENCE, wait_until
 
+LOADING = ("libopenvino_intel_cpu_plugin", "target/openvino_model.bin")  # mapped as models load
 ROOT = Path(app.__file__).parent
 
 
@@ -20,16 +23,31 @@ def run(capsys):
     """What the command with these arguments wrote to the terminal, after status 2."""
 
     def run(*arguments):
-        try:
-            status = app.main(arguments)
-        except SystemExit as exit:  # of argparse
-            status = exit.code
-        assert status == 2
+        assert app.main(arguments) == 2
         written = capsys.readouterr()
         assert "Traceback" not in written.err
         return written
 
     return run
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Fails where loading begins."""
+
+    def serve(*_):
+        pytest.fail("it began to load")
+
+    monkeypatch.setattr(app, "_serve", serve)
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Those of signals are the tests' own again after each."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_help_names_the_flags():
@@ -54,7 +72,7 @@ def test_the_threads_and_the_replicas_are_numbers_also_from_the_environment(monk
 
 
 def test_threads_below_none_are_one_line_and_status_2(run):
-    assert run("--threads", "-1").err.startswith("threads: -1 — choose 1 or more")
+    assert run("--threads", "-1").err.startswith("threads: -1 — choose 1 to 1,024")
 
 
 def test_replicas_without_ray_and_a_cluster_without_replicas_are_one_line(run, monkeypatch):
@@ -76,10 +94,95 @@ def test_a_bad_environment_is_said_and_status_2(run, monkeypatch, name):
     assert "'many'" in run().err
 
 
-def test_mcp_without_its_package_says_what_adds_it(monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--port", "99999"), "port: 99999 — choose one from 1 to 65,535."),
+        (("--port", "-1"), "port: -1 — choose one from 1 to 65,535."),
+        (("--queue-size", "0"), "queue size: 0 — choose one from 1 to "),
+        (("--host", "203.0.113.1"), "host: “203.0.113.1” — choose an address of this machine ("),
+        (("--host", "no address"), "host: “no address” — choose an address of this machine ("),
+        (("--threads", str(10**20)), f"threads: {10**20} — choose 1 to 1,024"),
+        (("--ports",), "arguments: “unrecognized arguments: --ports” — see app.py --help."),
+    ],
+)
+def test_a_flag_out_of_range_is_one_line_before_any_model_is_loaded(run, idle, arguments, line):
+    written = run(*arguments).err
+    assert written.startswith(line)
+    assert written.count("\n") == 1
+
+
+def test_a_port_out_of_range_in_the_environment_is_one_line(run, idle, monkeypatch):
+    monkeypatch.setenv("DOLLY_PORT", "70000")
+    assert run().err == "port: 70000 — choose one from 1 to 65,535.\n"
+
+
+def test_a_port_in_use_is_one_line_before_any_model_is_loaded(run, idle):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run("--port", str(port)).err.startswith(f"port: {port} — choose another (")
+
+
+def test_mcp_without_its_package_says_what_adds_it(run, idle, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(UserError, match=r'^mcp: .*pip install "gradio\[mcp\]=='):
-        Page(loader_of(FakeDolly(PLAIN))).serve(mcp=True)
+    assert run("--mcp").err.startswith('mcp: “not installed” — pip install "gradio[mcp]==')
+
+
+@pytest.mark.parametrize("loading", LOADING)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+def test_a_signal_while_the_models_load_ends_it_with_status_0(number, loading):
+    process = program()
+    wait_until(lambda: loading in Path(f"/proc/{process.pid}/maps").read_text())
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_port_that_is_taken_while_the_models_load_is_one_line_and_status_2():
+    """Gradio wants the port of the loopback too, whatever the host."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = program("--host", "127.0.0.2", "--port", str(port))
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert errors.startswith(f"port: {port} — choose another (")
+    assert errors.count("\n") == 1
+
+
+def test_a_signal_that_an_import_drops_ends_it_all_the_same(monkeypatch):
+    class Opened:
+        """A page during whose imports a signal comes in a callback."""
+
+        def __init__(self, *_):
+            thing = set()
+            self.ref = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+            del thing
+
+        def serve(self, *_):
+            pass
+
+        close = serve
+
+    def goes_on(loader):
+        raise AssertionError
+
+    loader = SimpleNamespace(Loader=lambda *_: None)
+    monkeypatch.setitem(sys.modules, "ui.run.loader", loader)
+    monkeypatch.setitem(sys.modules, "ui.page", SimpleNamespace(Page=Opened))
+    monkeypatch.setattr(app, "_report_failure", goes_on)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # reports the drop
+    assert app.main([]) == 0
+
+
+def program(*flags):
+    """`app.py` in a process of its own, with the embedded pair."""
+    return subprocess.Popen(
+        [sys.executable, "app.py", *flags],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("pair", ["no-such-pair", "../../etc", "a\nb"])

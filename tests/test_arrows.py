@@ -63,6 +63,13 @@ def test_importing_the_trace_loads_no_tokenizer_and_no_models(module, allowed):
     assert imported(module) & {*HEAVY, *light} <= set(allowed)
 
 
+@pytest.mark.parametrize("module", ["record", "recorder", "recording", "metrics", "signatures"])
+def test_a_trace_is_recorded_without_the_runtime(module):
+    """The reader alone loads what a request may name."""
+    loaded = imported(f"pipeline.trace.{module}")
+    assert not [name for name in loaded if name.startswith("pipeline.runtime")]
+
+
 def test_decoding_loads_numpy_and_nothing_else_that_was_installed():
     """And of the pipeline only errors: no other room."""
     code = f"""

@@ -213,6 +213,16 @@ def test_passes_of_different_sizes_that_differ_are_found(monkeypatch):
     assert not target.exact_widths(tiny().tokenizer.ask("Why is the sky blue?"))
 
 
+@pytest.mark.parametrize("found", [True, False])
+def test_a_trace_is_exact_where_the_machine_was_found_to_be(monkeypatch, found):
+    """As with a quantised cache, whose policy forgets nothing and whose texts differ."""
+    monkeypatch.setattr(tiny().models(), "exact_widths", found)
+    trace = answer(instruction="Why?", max_new_tokens=3)
+    assert (trace.pair["exact"], trace.forgets) == (found, False)
+    assert trace.identical is not None  # what the run shows is said all the same
+    assert parse_trace(trace.to_json()) == trace
+
+
 def test_a_trace_of_the_pair_is_read_as_it_was_written():
     trace = answer(instruction="Why?", max_new_tokens=8, temperature=0.9, draft_length="auto")
     assert parse_trace(trace.to_json()) == trace

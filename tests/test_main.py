@@ -93,6 +93,8 @@ def test_the_pairs_are_listed_with_what_is_ready(capsys):
         (["Why?", "--device", "AUTO"], "device: “AUTO” — choose CPU"),
         (["Why?", "--target", "nobody"], "draft: "),
         (["Why?", "--json", "/nowhere/at/all.json"], "json: "),
+        (["Why?", "--json", "/"], "json: “/” — choose a file"),
+        (["Why?", "--threads", str(10**20)], f"threads: {10**20} — choose 1 to 1,024"),
         (["word " * 3000], "prompt tokens: "),
         (["x" * 1_000_000], "1,000,000 characters"),
     ],

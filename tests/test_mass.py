@@ -131,6 +131,7 @@ def test_an_answer_ends_at_the_context_and_is_never_called_identical():
     trace = tiny().start(asked).finish()
     assert all(CAPACITY < len(lane.tokens) < CONTEXT for lane in trace.lanes.values())
     assert trace.pair["exact"] is False
+    assert trace.forgets
     assert trace.identical is None
     assert verdict(trace)["same"] == "Not exact."
     assert parse_trace(trace.to_json()) == trace

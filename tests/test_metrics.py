@@ -175,7 +175,7 @@ def test_a_block_draft_costs_the_same_for_every_length():
             "speculative": lambda step: {"draft_s": 0.003, "verify_s": 0.011, "other_s": 0.0},
         },
     )
-    request = {**trace.request, "drafter": "block"}
+    request = {**trace.request, "at_once": True}
     model = measured(replace(trace, pair={**trace.pair, "block": True}, request=request))
     assert model.draft == pytest.approx(0.3)
     for length in (1, 8):
@@ -189,7 +189,7 @@ def test_the_parts_of_a_predicted_token_add_up_and_a_block_costs_the_same_for_ev
             "speculative": lambda step: {"draft_s": 0.003, "verify_s": 0.011, "other_s": 0.001},
         },
     )
-    request = {**trace.request, "drafter": "block"}
+    request = {**trace.request, "at_once": True}
     run = prediction(replace(trace, pair={**trace.pair, "block": True}, request=request))
     for acceptance, length in ((0.0, 1), (0.6, 4), (1.0, 8)):
         one = run.at(acceptance, length)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.events import FinishReason
+from pipeline.decoding.verification import VERIFIERS, Verifier
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
@@ -31,6 +33,25 @@ def test_the_json_has_the_names_of_trace_1():
     named |= {"draft_prob", "target_prob", "accept_prob", "uniform", "target_top", "draft_top"}
     named |= {"target_kv_len", "draft_kv_len", "target_kv_bytes", "draft_kv_bytes"}
     assert all(named <= step.keys() for step in lane["steps"])
+
+
+def test_a_method_that_the_record_has_never_heard_of_is_recorded_by_its_properties(monkeypatch):
+    hasty = Verifier("Hasty", VERIFIERS["block"].verify, exact=False, jointly=True)
+    monkeypatch.setitem(VERIFIERS, "hasty", hasty)
+    monkeypatch.setitem(DRAFTERS, "other", replace(DRAFTERS["block"], name="other"))
+    trace = ran(verification="hasty", drafter="other", temperature=1.0)
+    assert trace.lossy
+    assert trace.verifies_blocks
+    assert replace(trace, pair={**trace.pair, "block": {}}).drafts_blocks is False
+    assert replace(trace, pair={**trace.pair, "block": {"id": "any"}}).drafts_blocks
+    assert parse_trace(trace.to_json()) == trace
+
+
+def test_a_trace_of_before_that_says_no_properties_is_read_with_those_of_its_methods():
+    record = ran(verification="typical", temperature=1.0).to_dict()
+    for name in ("exact", "jointly", "at_once"):
+        del record["request"][name]
+    assert parse_trace(json.dumps(record)).lossy
 
 
 def test_the_figures_of_drafts_have_the_names_that_others_use():

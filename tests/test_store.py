@@ -12,8 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipeline.convert import main as convert
 from pipeline.errors import UserError
-from pipeline.models.export import export
+from pipeline.models.export import check_weights, export
 from pipeline.models.pairs import Model
 from pipeline.models.store import Store
 from pipeline.progress import Progress
@@ -291,6 +292,61 @@ def test_a_checkpoint_that_cannot_be_used_is_one_line(
     assert "\n" not in str(caught.value)
     assert nothing_left(store)
     assert not any(path.endswith(".safetensors") for path in hub.asked)
+
+
+def reconfigured(checkpoint, folder, **changes):
+    """A copy with another configuration."""
+    shutil.copytree(checkpoint, folder)
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"num_hidden_layers": 3}, r"12 missing, as gpt_neox\.layers\.2\."),
+        ({"num_hidden_layers": 1}, r"12 too many, as gpt_neox\.layers\.1\."),
+        ({"vocab_size": 400}, r"2 of another shape, as embed_out\.weight"),
+    ],
+)
+def test_weights_that_do_not_fit_the_configuration_are_one_line_before_the_export(
+    checkpoint, tmp_path, monkeypatch, changes, wrong
+):
+    monkeypatch.setattr(
+        "optimum.intel.OVModelForCausalLM.from_pretrained",
+        lambda *_, **__: pytest.fail("it is exported"),
+    )
+    spoiled = reconfigured(checkpoint, tmp_path / "spoiled", **changes)
+    with pytest.raises(UserError, match=rf"do not fit its config\.json \({wrong}") as caught:
+        export(spoiled, tmp_path / "ir")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_command_that_converts_weights_that_do_not_fit_ends_with_status_2(
+    checkpoint, tmp_path, capsys
+):
+    spoiled = reconfigured(checkpoint, tmp_path / "spoiled", num_hidden_layers=3)
+    assert convert([str(spoiled), "--cache-dir", str(tmp_path / "cache")]) == 2
+    assert "do not fit its config.json" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_weights_that_are_tied_renamed_or_of_older_versions_fit(checkpoint, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = reconfigured(checkpoint, tmp_path / "old", tie_word_embeddings=True)
+    weights = load_file(folder / "model.safetensors")
+    del weights["embed_out.weight"]
+    layer = "gpt_neox.layers.0.attention"
+    for name in (f"{layer}.bias", f"{layer}.masked_bias", f"{layer}.rotary_emb.inv_freq"):
+        weights[name] = weights["gpt_neox.final_layer_norm.bias"].clone()
+    index = {"weight_map": {name: f"{name}.safetensors" for name in weights}}
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for name, weight in weights.items():
+        file = folder / f"{name}.safetensors"
+        save_file({name.removeprefix("gpt_neox."): weight}, file, {"format": "pt"})
+    check_weights(folder)
 
 
 def test_a_family_that_only_the_exporter_knows_not_to_export_is_one_line(

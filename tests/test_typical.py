@@ -123,7 +123,6 @@ def test_exact_verification_costs_nothing_and_typical_acceptance_does(seed, samp
 
 
 def test_a_trace_is_lossy_by_the_rules_of_the_registry():
-    """The record names the rule, since it may not load the verifiers."""
     for name, rule in VERIFIERS.items():
         assert ran(verification=name).lossy is not rule.exact
     assert Request("any").verification == "token"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +101,8 @@ class Page:
         """Serves the page from background threads; returns its address.
 
         Raises:
-            UserError: the port is taken, or `mcp` is asked for and not installed.
+            UserError: the port is taken.
         """
-        if mcp and find_spec("mcp") is None:
-            remedy = f'pip install "gradio[mcp]=={gr.__version__}"'
-            raise UserError("mcp", "not installed", remedy)
         middleware = [Middleware(Refusing)]
         if hosts.is_local(host, share):
             middleware.insert(0, Middleware(hosts.LocalHosts, host))

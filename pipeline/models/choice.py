@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 from pipeline.environment import memory_bytes
 from pipeline.errors import UserError
@@ -14,6 +14,15 @@ from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair,
 from pipeline.models.store import Store
 from pipeline.progress import Progress, in_bytes
 from pipeline.runtime.kv_cache.memory import parse_bytes
+
+_MOST_THREADS = 1024  # more than machines have cores; OpenVINO fails where its counter overflows
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports what it cannot read in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError("arguments", message, f"see {self.prog} --help")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +104,9 @@ def chosen(options: argparse.Namespace) -> Choice:
             draft=replace(pair.draft, remote_code=True),
         )
     kv_memory = parse_bytes(options.kv_memory) if options.kv_memory else None
-    if options.threads < 0:
-        raise UserError("threads", options.threads, "choose 1 or more; 0 leaves it to OpenVINO")
+    if not 0 <= options.threads <= _MOST_THREADS:
+        remedy = f"choose 1 to {_MOST_THREADS:,}; 0 leaves it to OpenVINO"
+        raise UserError("threads", options.threads, remedy)
     return Choice(pair, store, options.device, kv_memory, options.threads)
 
 

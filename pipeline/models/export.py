@@ -23,7 +23,7 @@ from pipeline.progress import Progress
 Report = Callable[[Progress], None]
 
 _XML, _CONFIG = "openvino_model.xml", "config.json"
-_INDEX = "model.safetensors.index.json"
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 # Copied unchanged: loading and saving a tokenizer could change it.
 _KEPT = (
     "tokenizer.json",
@@ -73,7 +73,7 @@ def check_checkpoint(
         remedy = "brings code of its own; if you trust it, allow it with --remote-code"
         raise UserError("model", str(folder), remedy)
     index = read_json(folder / _INDEX)
-    wanted = sorted(set(index["weight_map"].values())) if index else ["model.safetensors"]
+    wanted = sorted(set(index["weight_map"].values())) if index else [_WEIGHTS]
     missing = [name for name in wanted if name not in files]
     if not missing:
         return
@@ -81,6 +81,55 @@ def check_checkpoint(
         remedy = "has pickled weights, which may run anything; only safetensors are read"
         raise UserError("model", str(folder), remedy)
     raise UserError("model", str(folder), f"lacks {', '.join(missing)}; add what is missing")
+
+
+def check_weights(folder: Path, remote_code: bool = False) -> None:
+    """Checks that the weights of a checkpoint are those that its configuration describes. Of the
+    weights, only names and shapes are read.
+
+    transformers starts what is missing with random numbers and ignores what is too many; it also
+    knows which names are tied, renamed, or left from older versions.
+
+    Args:
+        folder: of the checkpoint.
+        remote_code: whether its own code may run.
+
+    Raises:
+        UserError: weights are missing, too many or of other shapes.
+        ValueError, KeyError, NotImplementedError: transformers does not know the model.
+    """
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    options = {"trust_remote_code": remote_code}
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, **options)
+    number = torch.zeros((), dtype=torch.float16)  # which every weight repeats, without memory
+    weights = {}
+    single = (folder / _WEIGHTS).is_file()  # transformers prefers it, too
+    names = [_WEIGHTS] if single else {*read_json(folder / _INDEX)["weight_map"].values()}
+    for name in names:
+        with safe_open(folder / name, "pt") as file:
+            weights |= {key: number.expand(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    _, found = type(model).from_pretrained(
+        None,
+        config=config,
+        state_dict=weights,
+        dtype=number.dtype,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    wrong = {
+        "missing": found["missing_keys"],
+        "too many": found["unexpected_keys"],
+        "of another shape": {name for name, *_ in found["mismatched_keys"]},
+    }
+    parts = [f"{len(keys)} {how}, as {min(keys)}" for how, keys in wrong.items() if keys]
+    if parts:
+        remedy = f"its weights do not fit its {_CONFIG} ({'; '.join(parts)}); correct that, or get"
+        raise UserError("model", str(folder), f"{remedy} the checkpoint again")
 
 
 def export(
@@ -147,6 +196,7 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
     layers = next((config[name] for name in _LAYERS if name in config), 0)
     with _layers_reported(layers, report):
         try:
+            check_weights(source, remote_code)
             model = OVModelForCausalLM.from_pretrained(
                 source,
                 export=True,

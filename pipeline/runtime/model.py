@@ -15,11 +15,12 @@ import numpy as np
 import openvino as ov
 
 from pipeline.decoding.lm import Hidden
+from pipeline.environment import PoolUse
 from pipeline.errors import UserError
 from pipeline.runtime.batch import OVBatch
 from pipeline.runtime.graph import keep_logits, output_hidden
 from pipeline.runtime.ir import count_weights, last_line, read_config, read_model, weight_bytes
-from pipeline.runtime.kv_cache.memory import KVMemory, Pooled, PoolUse
+from pipeline.runtime.kv_cache.memory import KVMemory, Pooled
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
     CacheSetup,

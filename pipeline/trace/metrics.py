@@ -16,7 +16,7 @@ from typing import Literal
 
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.decoding.events import Origin
-from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.environment import PoolUse
 from pipeline.trace.record import COMPARABLE, Lane, Trace
 from pipeline.words import counted
 

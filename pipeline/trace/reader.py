@@ -7,7 +7,7 @@ described here. Further checks ensure that the parts are consistent with each ot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import datetime
 from functools import cache
 from itertools import groupby, pairwise
@@ -20,9 +20,9 @@ from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no other
 
 from pipeline.decoding.events import Origin
+from pipeline.environment import PoolUse
 from pipeline.errors import UserError
 from pipeline.request import MAX_DRAFT_LENGTH, Request
-from pipeline.runtime.kv_cache.memory import PoolUse
 from pipeline.trace.record import SCHEMA, Lane, StepRecord, Token, Trace
 
 _LARGEST = 2**53  # larger integers are not exact in JavaScript
@@ -65,6 +65,7 @@ class _Pair(TypedDict):
     kv_block: NotRequired[int | None]
     kv_memory: NotRequired[int | None]
     exact: NotRequired[bool]
+    forgets: NotRequired[bool]
     exact_widths: NotRequired[bool]
     note: NotRequired[str]
 
@@ -165,7 +166,7 @@ def _checked(file: _File) -> Trace:
         created=created,
         environment=file["environment"],
         pair={**file["pair"]},
-        request=asdict(request),
+        request=request.recorded,
         prompt_tokens=file["prompt_tokens"],
         lanes=lanes,
         pieces=_pieces(file.get("pieces", {})),

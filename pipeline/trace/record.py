@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, FinishReason, Origin, Round
-from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.environment import PoolUse
 
 SCHEMA = "trace@1"
 COMPARABLE = 8  # tokens of a lane that has fewer say nothing about its speed
@@ -227,24 +227,24 @@ class Trace:
         """Whether a token may not attend to all tokens before it, so that no two texts are claimed
         to agree.
         """
-        return self.pair.get("exact") is False
+        return bool(self.pair.get("forgets", self.pair.get("exact") is False))  # older: the latter
 
     @property
     def drafts_blocks(self) -> bool:
         """Whether a model's draft comes from one forward pass, however many tokens it has."""
-        return bool(self.pair.get("block")) and self.request["drafter"] != "model"
+        return bool(self.pair.get("block") and self.request.get("at_once"))
 
     @property
     def verifies_blocks(self) -> bool:
         """Whether the tokens of a sampled draft are tested together."""
-        return not self.greedy and self.request.get("verification") == "block"
+        return not self.greedy and bool(self.request.get("jointly"))
 
     @property
     def lossy(self) -> bool:
         """Whether verification may change the distribution of the text: then no two texts are
         claimed to agree, not even where this run's do.
         """
-        return bool(self.request.get("verification") == "typical")
+        return self.request.get("exact") is False
 
     @property
     def greedy(self) -> bool:

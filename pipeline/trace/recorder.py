@@ -15,7 +15,7 @@ from pipeline.decoding.events import (
     Step,
     fields_of,
 )
-from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.environment import PoolUse
 from pipeline.text.stop import Detokenizer, StopFilter
 from pipeline.trace.record import Lane, StepRecord, Token
 

@@ -17,16 +17,18 @@ class Verifier(NamedTuple):
         title: on the page.
         verify: verifies a draft.
         exact: whether the text follows the target's distribution.
+        jointly: whether the tokens of a sampled draft are tested together.
     """
 
     title: str
     verify: Verify
     exact: bool = True
+    jointly: bool = False
 
 
 VERIFIERS = {
     "token": Verifier("Token by token", verify),
-    "block": Verifier("As a block", verify_block),
+    "block": Verifier("As a block", verify_block, jointly=True),
     "typical": Verifier("Typical acceptance: lossy", verify_typical, exact=False),
 }
 DEFAULT_VERIFIER = "token"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from pipeline.runtime.kv_cache.memory import PoolUse
+from pipeline.environment import PoolUse
 from pipeline.runtime.kv_cache.policy import CacheSetup
 
 if TYPE_CHECKING:

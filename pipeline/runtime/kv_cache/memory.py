@@ -4,38 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
-from pipeline.environment import MemoryUse
+from pipeline.environment import MemoryUse, PoolUse
 from pipeline.errors import UserError
 from pipeline.progress import in_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """A pool of blocks at one moment. All sequences of a model, those of both lanes and the shared
-    prefix, have their blocks in one pool.
-
-    Attributes:
-        pool_bytes: of all its blocks, in use or not.
-        blocks: in all.
-        used: blocks that a sequence refers to, and the one for padding.
-        shared: blocks that several sequences refer to.
-        high_water: the most that were in use at once since the models were loaded.
-        recycled: times that a block was allocated again after it had been freed, since then.
-        copied: blocks copied because a sequence wrote to a shared one, since then.
-    """
-
-    pool_bytes: int
-    blocks: int
-    used: int
-    shared: int
-    high_water: int
-    recycled: int
-    copied: int
 
 
 class Pool(Protocol):
