@@ -15,7 +15,7 @@ import ray
 import ray.serve
 from ray.serve.exceptions import BackPressureError
 
-from pipeline.decoding.events import FinishReason
+from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.memory import Memory
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
@@ -155,6 +155,9 @@ class Tokens:
     def piece(self, token):
         return PLAIN[token]
 
+    def token_bytes(self, token):
+        return PLAIN[token].encode()
+
     def detokenizer(self):
         return self
 
@@ -194,6 +197,24 @@ def test_a_trace_from_a_replica_is_that_of_the_models(served, mode):
     assert [token for update in updates for token in update.tokens]
     assert here.environment["replica_cores"] == "0"
     assert parse_trace(here.to_json()) == here
+
+
+def test_a_stop_text_and_logprobs_are_the_same_from_a_replica(served):
+    whole = served.engine.start(Request("Say something", max_new_tokens=20), "speculative")
+    assert [*whole]
+    text = whole.trace().lanes["speculative"].text
+    stop = text[20:28]
+    request = Request("Say something", max_new_tokens=20, stop=(stop,), logprobs=2)
+    run = served.engine.start(request, "speculative")
+    updates = [update for update in run if update]
+    lane, there = (each.trace().lanes["speculative"] for each in (run, served.dolly.started[-1]))
+    assert (
+        (lane.text, lane.finish) == (text[: text.find(stop)], "stop") == (there.text, there.finish)
+    )
+    steps = [update.event for update in updates if isinstance(update.event, Step)]
+    assert all(len(step.logprobs) == len(step.tokens) for step in steps)
+    assert all(len(each.top) == 2 for step in steps for each in step.logprobs)
+    assert served.engine.token_bytes(3) == PLAIN[3].encode()
 
 
 def test_nothing_is_asked_of_a_replica_before_the_run_is_iterated(served):
