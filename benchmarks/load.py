@@ -1,7 +1,7 @@
-"""Measures what the server withstands: many visitors, many races, hostile calls and files, and
-broken conversions.
+"""Measures what the server withstands: many visitors, many races, hostile calls and files,
+clients that do not read or send, and broken conversions.
 
-    python -m benchmarks.load [--only visitors memory calls traces conversions]
+    python -m benchmarks.load [--only visitors memory calls idle traces conversions]
 
 The exit status is 1 if anything failed; each failure is a line. The result is saved when every part
 ran with its default size.
@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.loads import calls, conversions, memory, traces, visitors
+from benchmarks.loads import calls, conversions, idle, memory, traces, visitors
 from benchmarks.loads.finding import Finding
 from benchmarks.report import save
 from experiments.table import table
@@ -28,7 +28,7 @@ from pipeline.models.pairs import DEFAULT_PAIR
 
 Part = Callable[[Path], Finding]
 
-PARTS = ("visitors", "memory", "calls", "traces", "conversions")
+PARTS = ("visitors", "memory", "calls", "idle", "traces", "conversions")
 
 
 def run(parts: Mapping[str, Part]) -> dict[str, Any]:
@@ -98,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "visitors": lambda work: visitors.measure(work, pair, options.visitors, options.places),
         "memory": lambda work: memory.measure(work, pair, options.races),
         "calls": lambda work: calls.measure(work, pair, options.calls),
+        "idle": lambda work: idle.measure(work, pair),
         "traces": lambda work: traces.measure(work, options.traces),
         "conversions": lambda work: conversions.measure(work, options.cases),
     }

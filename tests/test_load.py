@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from benchmarks import load
-from benchmarks.loads import calls, conversions, memory, traces, visitors
+from benchmarks.loads import calls, conversions, idle, memory, traces, visitors
 from benchmarks.loads.calls import Call, Reply
 from benchmarks.loads.conversions import Outcome
 from benchmarks.loads.finding import Finding
@@ -251,6 +251,31 @@ def test_a_slow_call_a_traceback_or_more_than_a_line_is_a_failure(change, line):
     assert list(calls.failures(good)) == []
     (failure,) = calls.failures(replace(good, **change))
     assert line in failure
+
+
+# --- idle clients ---------------------------------------------------------------------------------
+
+
+def test_clients_that_do_not_read_or_send_hold_nobody_up(tmp_path, pair):
+    found = idle.measure(tmp_path, pair, 2, 3)
+    assert found.failures == ()
+    assert (found.figures["unread_streams"], found.figures["half_bodies"]) == (2, 3)
+    assert 0 < found.figures["next_answer_s"] < idle.LONGEST
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"seconds": 49.0}, "the next answer took 49.0 s, more than 25"),
+        ({"status": 429}, "the next answer has status 429"),
+        ({"log": "Traceback (most recent call last)\n"}, "a traceback: 'Traceback"),
+    ],
+)
+def test_an_answer_that_is_late_or_refused_and_a_traceback_are_failures(change, line):
+    good = {"seconds": 1.0, "status": 200, "log": "one\ntwo\n"}
+    assert list(idle.failures(**good)) == []
+    (failure,) = idle.failures(**good | change)
+    assert failure.startswith(line)
 
 
 # --- traces ---------------------------------------------------------------------------------------

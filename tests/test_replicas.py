@@ -15,7 +15,7 @@ import ray
 import ray.serve
 from ray.serve.exceptions import BackPressureError
 
-from pipeline.decoding.events import FinishReason
+from pipeline.decoding.events import FinishReason, Step
 from pipeline.decoding.memory import Memory
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
@@ -23,6 +23,7 @@ from pipeline.models.choice import Choice
 from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
+from pipeline.trace.recording import Update
 from serving import replica
 from serving.cluster import Cluster, _description, _Stream
 from serving.cores import Cores
@@ -156,6 +157,9 @@ class Tokens:
     def piece(self, token):
         return PLAIN[token]
 
+    def token_bytes(self, token):
+        return PLAIN[token].encode()
+
     def detokenizer(self):
         return self
 
@@ -186,7 +190,7 @@ def timeless(trace):
 @pytest.mark.parametrize("mode", ["race", "sequential", "autoregressive", "speculative"])
 def test_a_trace_from_a_replica_is_that_of_the_models(served, mode):
     run = served.engine.start(REQUEST, mode)
-    updates = [update for update in run if update]
+    updates = [update for update in run if isinstance(update, Update)]
     there = served.dolly.started[-1].trace()
     here = run.trace()
     assert here.finished
@@ -204,6 +208,24 @@ def test_what_a_replica_prepares_is_reported_and_then_the_models_are_its_own(ser
     assert stages == [*served.dolly.stages]
     assert run.trace().pair == served.dolly.last_trace().pair
     assert run.trace().pair["kv_cache"] == "stateful"
+
+
+def test_a_stop_text_and_logprobs_are_the_same_from_a_replica(served):
+    whole = served.engine.start(Request("Say something", max_new_tokens=20), "speculative")
+    assert [*whole]
+    text = whole.trace().lanes["speculative"].text
+    stop = text[20:28]
+    request = Request("Say something", max_new_tokens=20, stop=(stop,), logprobs=2)
+    run = served.engine.start(request, "speculative")
+    updates = [update for update in run if isinstance(update, Update)]
+    lane, there = (each.trace().lanes["speculative"] for each in (run, served.dolly.started[-1]))
+    assert (
+        (lane.text, lane.finish) == (text[: text.find(stop)], "stop") == (there.text, there.finish)
+    )
+    steps = [update.event for update in updates if isinstance(update.event, Step)]
+    assert all(len(step.logprobs) == len(step.tokens) for step in steps)
+    assert all(len(each.top) == 2 for step in steps for each in step.logprobs)
+    assert served.engine.token_bytes(3) == PLAIN[3].encode()
 
 
 def test_nothing_is_asked_of_a_replica_before_the_run_is_iterated(served):

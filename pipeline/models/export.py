@@ -107,7 +107,7 @@ def check_weights(folder: Path, remote_code: bool = False) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, **options)
     number = torch.zeros((), dtype=torch.float16)  # which every weight repeats, without memory
-    weights = {}
+    weights: dict[str, Any] = {}
     single = (folder / _WEIGHTS).is_file()  # transformers prefers it, too
     names = [_WEIGHTS] if single else {*read_json(folder / _INDEX)["weight_map"].values()}
     for name in names:
@@ -143,8 +143,8 @@ def export(
 
     The model is stateful, in optimum-intel's sense. INT8 is per output channel, INT4 in groups of
     64 with embedding and head at INT8; symmetric INT4 is faster, and worse unless the model was
-    trained for it. `out` is written under a temporary name first, and replaces
-    an earlier export only when it is complete.
+    trained for it. `out` is written under a temporary name first, and replaces an earlier export
+    only when it is complete.
 
     Args:
         source: the folder of the checkpoint.
