@@ -28,7 +28,7 @@ from serving.cores import claim
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
 
-_WARM = "Why is the sky blue?"  # answered before any visitor's; the first drafts take seconds
+_WARM = "Why is the sky blue?"  # answered before any visitor's: measures the costs, and warms up
 _PERIOD = 0.05  # seconds between two reports; what sends them has the cores of the models
 
 

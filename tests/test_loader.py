@@ -9,6 +9,7 @@ from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.models.store import Store
 from pipeline.progress import Progress
+from tests.waiting import wait_until
 from ui.run.loader import Loader
 from ui.run.turn import Turn
 
@@ -71,6 +72,59 @@ def test_another_pair_takes_over_when_it_is_there():
     assert all(isinstance(progress, Progress) for progress in change)
     assert at_work.pair == SECOND
     assert at_work.engine() == "dolly-v2-3b"
+
+
+def test_another_pair_is_not_compiled_while_the_first_one_still_is():
+    shop, compiled, begun = Shop(), [], []
+    shop.open.set()
+    first_ends = threading.Event()
+
+    def load(choice):
+        begun.append(choice.pair)
+        if choice.pair == FIRST:
+            assert first_ends.wait(10)
+        compiled.append(choice.pair)
+        return named(choice)
+
+    at_work = loader(shop, load)
+    wait_until(lambda: begun)
+    change, turn = at_work.change(SECOND, Turn()), at_work._compiling
+    assert next(change)
+    wait_until(lambda: len(turn._places) == 2)
+    assert begun == [FIRST]
+    first_ends.set()
+    list(change)
+    assert compiled == [FIRST, SECOND]
+    assert at_work.engine() == SECOND.name
+
+
+def test_a_pair_is_loaded_when_its_turn_has_come_and_fetched_before():
+    shop, turn, over = Shop(), Turn(), threading.Event()
+    shop.open.set()
+    loaded = []
+
+    def load(choice):
+        loaded.append(choice.pair)
+        return named(choice)
+
+    at_work = loader(shop, load)
+    assert at_work.engine() == DEFAULT_PAIR
+
+    def race():
+        yield "begun"
+        over.wait()
+
+    racing = turn.hold(race())
+    next(racing)
+    shown = []
+    for progress in at_work.change(SECOND, turn):
+        shown.append(progress)
+        if progress == Progress("Waiting for another run to end"):
+            assert loaded == [FIRST]
+            over.set()
+            list(racing)
+    assert Progress("Waiting for another run to end") in shown
+    assert loaded == [FIRST, SECOND]
 
 
 def test_a_pair_that_cannot_be_had_leaves_the_one_at_work():

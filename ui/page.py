@@ -334,9 +334,7 @@ class Page:
         status = None if session.busy else readiness(loader)
         if not loader.done:
             return self._update(session, Changes(status=status)) | ticking
-        dolly = None if loader.failure else loader.engine().local
-        costs = costs_view(dolly.measured) if dolly and dolly.measured else {}
-        ready = Changes(tabs=costs, status=status, notice=offer(loader))
+        ready = Changes(tabs=self._costs(), status=status, notice=offer(loader))
         return self._update(session, ready) | self._controls.about(loader) | ticking
 
     def change_pair(self, session: Session, name: str, drafter: str) -> Iterator[Updates]:
@@ -351,8 +349,14 @@ class Page:
         except Exception as error:
             line = logged_line(error, "pair")
         status = None if session.busy else readiness(loader)
-        changes = Changes(status=status, notice=line)
+        changes = Changes(tabs=self._costs(), status=status, notice=line)
         yield self._update(session, changes) | self._controls.about(loader, drafter)
+
+    def _costs(self) -> dict[str, str]:
+        """The view of the costs of the loaded pair, with the default caches."""
+        ready = self._loader.done and not self._loader.failure
+        dolly = self._loader.engine().local if ready else None
+        return costs_view(dolly.measured if dolly else None)
 
     def fill_from_link(self, session: Session, request: gr.Request) -> Updates:
         """Handles the opening of the page: fills the form from the link, if it has values."""

@@ -223,7 +223,7 @@ def measure(work: Path, pair: str, count: int) -> Finding:
         server.wait_until_ready()
         config = client.get("/config").json()
         model = client.get("/v1/models").json()["data"][0]["id"]
-        # The first drafts of a server measure what a round costs, which may take over two seconds.
+        # The first run measures the costs again if that was disturbed while the models were loaded.
         first = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
         client.post("/v1/chat/completions", json=first, timeout=PATIENCE).raise_for_status()
         before = len(server.errors)

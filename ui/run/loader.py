@@ -42,7 +42,8 @@ class Loader:
         self.choice, self.load, self.fixed = choice, load, fixed
         self._changing = threading.Lock()
         self.pairs = PAIRS | {choice.pair.name: choice.pair}
-        # In a turn of its own: nobody else can run models before there are some.
+        self._compiling = Turn()  # of pairs alone, so that none disturbs the first one either
+        # Its turn is its own: nobody can run models before there are some.
         self._loading = Task(self._obtain(choice, Turn()), name="load")
         self._loading.start()
 
@@ -122,7 +123,7 @@ class Loader:
             yield from choice.obtain(loaded_bytes)
             if turn.taken:
                 yield _WAITING
-            engine = yield from turn.hold(self._compile(choice))
+            engine = yield from turn.hold(self._compiling.hold(self._compile(choice)))
             if engine is None:
                 raise UserError("pair", choice.pair.name, "the server is shutting down")
             return engine

@@ -1,8 +1,8 @@
 """The use of the models: one run at a time, or one for each replica of them.
 
 Whatever compiles, measures or runs models of this process does it in `Turn.hold`, so that nothing
-disturbs the times of a run or of a measurement. Only the first pair is loaded outside of it: until
-that is done, there is nothing to run.
+disturbs the times of a run or of a measurement. Only the first pair is loaded outside of the
+page's turn: until that is done, there is nothing to run.
 """
 
 from __future__ import annotations

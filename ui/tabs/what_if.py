@@ -34,9 +34,10 @@ _DECODING = [part for part in PARTS if part[0] != "prefill"]
 COSTS = "costs"  # the name of their view
 
 
-def costs_view(measured: Measurement) -> dict[str, str]:
-    """The view of measured costs, by its name."""
-    return {COSTS: fields(line=f"{_costs_line(measured)} {_spread_line(measured)}")}
+def costs_view(measured: Measurement | None) -> dict[str, str]:
+    """The view of measured costs, by its name; empty before any are measured."""
+    line = f"{_costs_line(measured)} {_spread_line(measured)}" if measured else ""
+    return {COSTS: fields(line=line)}
 
 
 def _costs_line(measured: Measurement) -> str:
