@@ -421,6 +421,8 @@ def test_a_body_that_a_browser_sends_without_asking_is_refused(url, dolly, kind)
     reply = httpx.post(f"{url}v1/chat/completions", content=body, headers=headers)
     assert reply.status_code == 415
     assert error_of(reply)["message"].endswith(" — send application/json.")
+    called = f"{url}gradio_api/call/trace"  # which Gradio refuses
+    assert httpx.post(called, content=b'{"data": ["Why?"]}', headers=headers).status_code == 422
     assert not dolly.started
     headers = {"Content-Type": "Application/JSON; charset=utf-8"}
     reply = httpx.post(f"{url}v1/chat/completions", content=body, headers=headers)
