@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import astuple
 from urllib.request import urlopen
 
 import httpx
@@ -88,7 +87,7 @@ def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
         assert kinds["verification"] == {"enum": [*VERIFIERS]}
 
 
-VALUES = [*astuple(Request("any", max_new_tokens=5)), "race"]
+VALUES = [*Request("any", max_new_tokens=5).form.values(), "race"]
 PASSWORDS = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 
 

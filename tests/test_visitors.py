@@ -2,7 +2,6 @@
 
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import astuple
 
 import httpx
 import pytest
@@ -187,7 +186,7 @@ def asked(url, endpoint, *values):
 def test_where_the_queue_is_full_the_page_opens_and_tells_its_status(browser):
     dolly = FakeDolly(PLAIN)
     dolly.goes_on.clear()
-    form = [*astuple(Request("any", max_new_tokens=5)), "race"]
+    form = [*Request("any", max_new_tokens=5).form.values(), "race"]
     with served_page(Page(loader_of(dolly), queue_size=1)) as url:
         assert asked(url, "trace", *form).is_success
         wait_until(lambda: dolly.started)
@@ -203,7 +202,7 @@ def test_where_the_queue_is_full_the_page_opens_and_tells_its_status(browser):
 def test_more_race_at_once_than_gradio_has_threads_by_itself():
     dolly, races = FakeDolly(PLAIN), 45
     dolly.goes_on.clear()
-    form = [*astuple(Request("any", max_new_tokens=1)), "race"]
+    form = [*Request("any", max_new_tokens=1).form.values(), "race"]
     with served_page(Page(loader_of(dolly), Turn(races), queue_size=races)) as url:
         for _ in range(races):
             assert asked(url, "trace", *form).is_success

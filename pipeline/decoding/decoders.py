@@ -44,7 +44,7 @@ from pipeline.decoding.sampling import (
 from pipeline.decoding.verification.tokens import Draft, Verdict, Verify, verify
 from pipeline.errors import LogitsError
 
-Ends = Callable[[int], bool]  # whether a token ends the text, given all of it in their order
+Ends = Callable[[int], bool]  # whether a token ends the text, given its tokens in their order
 
 
 class Autoregressive:
