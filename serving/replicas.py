@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -22,6 +23,7 @@ from pipeline.trace.recorder import LaneRecorder
 from pipeline.trace.recording import Recording, Update
 from serving.replica import Description, Report
 
+_KEPT = 60.0  # seconds that a report of memory counts; an idle replica may be lost meanwhile
 _PERIOD = 0.1  # seconds between two signs of a run that waits for its replica
 
 
@@ -35,6 +37,7 @@ class Response(Protocol):
     def cancel(self) -> None: ...
 
 
+MemoryReports = dict[str, tuple[float, tuple[MemoryUse, ...]]]  # by replica; when, and what
 Call = Callable[[Request, Mode, Memory | None], Response]
 
 
@@ -57,7 +60,7 @@ class Replicas:
         self._tokenizer, self._call = tokenizer, call
         self._context_length = description.context_length
         self._environment = environment()  # until a replica has sent its own
-        self._memory: dict[str, tuple[MemoryUse, ...]] = {}
+        self._memory: MemoryReports = {}
 
     def start(
         self, request: Request, mode: Mode = "race", memory: Memory | None = None
@@ -88,8 +91,12 @@ class Replicas:
         )
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
-        """What the replicas used in their latest reports."""
-        return tuple(use for uses in [*self._memory.values()] for use in uses)
+        """What the replicas used in their latest reports, of the last minute."""
+        since = time.monotonic() - _KEPT
+        for replica, (when, _) in [*self._memory.items()]:
+            if when < since:
+                self._memory.pop(replica, None)
+        return tuple(use for _, uses in [*self._memory.values()] for use in uses)
 
 
 class ReplicaRun:
@@ -109,7 +116,7 @@ class ReplicaRun:
         lanes: tuple[str, ...],
         about: dict[str, Any],
         call: Callable[[], Response],
-        memory: dict[str, tuple[MemoryUse, ...]],
+        memory: MemoryReports,
     ) -> None:
         self._call, self._memory = call, memory
         self._pools: Mapping[str, PoolUse | None] = {}
@@ -135,7 +142,7 @@ class ReplicaRun:
                     case Trace():
                         self._begin(message)
                     case Report():
-                        self._memory[self._replica] = message.memory
+                        self._memory[self._replica] = time.monotonic(), message.memory
                         for update in message.updates:
                             self._pools = update.pools
                             yield self._recording.record(update.lane, update.event)

@@ -51,7 +51,6 @@ _QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
 _LOADING_PERIOD = 0.5  # seconds between two reports of progress
 _THREADS = 40  # Gradio's own default; those of the races come on top
 _SESSIONS = 256  # of the latest visitors; older ones are dropped
-_LARGEST_UPLOAD = "32mb"  # of uploads that do not come from the page, which refuses smaller ones
 
 
 class Page:
@@ -108,7 +107,7 @@ class Page:
                 css_paths=sorted(ASSETS.glob("*/*.css")),
                 js=asset("page/page.js"),
                 allowed_paths=[str(PLOTLY)],
-                max_file_size=_LARGEST_UPLOAD,
+                max_file_size=LARGEST,
                 max_threads=self._turn.at_once + _THREADS,
                 ssr_mode=False,
                 state_session_capacity=_SESSIONS,
