@@ -8,7 +8,7 @@ import secrets
 import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,11 +70,11 @@ class Cluster:
         """
         import ray
 
-        cpus = int(ray.cluster_resources().get("CPU", 0))
-        cores = choice.threads or max(1, cpus // self._replicas)
+        machines = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        cores = choice.threads or _share(machines, self._replicas)
         if self._address is None:
             self._check_memory(choice)
-        self._check_cores(cores, cpus)
+        self._check_cores(cores, machines)
         handle = self._deploy(choice, cores).options(stream=True)
         description = _description(handle, self._replicas)
         tokenizer = Tokenizer(choice.store.folder(choice.pair.target))
@@ -131,9 +131,10 @@ class Cluster:
             remedy += f"{in_bytes(memory_bytes())}; choose fewer, or --weights int4"
             raise UserError("replicas", self._replicas, remedy)
 
-    def _check_cores(self, cores: int, cpus: int) -> None:
-        if self._replicas * cores > cpus:
-            remedy = f"of {cores} cores each are more than the {cpus} there are; choose fewer"
+    def _check_cores(self, cores: int, machines: Sequence[int]) -> None:
+        if _places(machines, cores) < self._replicas:
+            there = " and ".join(map(str, machines))
+            remedy = f"of {cores} cores each are too many for {there} cores; choose fewer"
             raise UserError("replicas", self._replicas, f"{remedy}, or fewer --threads")
 
     def _deploy(self, choice: Choice, cores: int) -> DeploymentHandle:
@@ -156,6 +157,17 @@ class Cluster:
             route_prefix=None,
             logging_config=_QUIET,
         )
+
+
+def _places(machines: Sequence[int], cores: int) -> int:
+    """Replicas of so many cores for which machines of so many have room; none has cores of two."""
+    return sum(each // cores for each in machines)
+
+
+def _share(machines: Sequence[int], replicas: int) -> int:
+    """The most cores that every replica can have, at least one."""
+    choices = range(max(machines, default=1), 1, -1)
+    return next((cores for cores in choices if _places(machines, cores) >= replicas), 1)
 
 
 def _description(handle: DeploymentHandle, replicas: int) -> Description:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -23,6 +24,7 @@ from pipeline.trace.recorder import LaneRecorder
 from pipeline.trace.recording import Recording, Update
 from serving.replica import Description, Report
 
+_KEPT = 60.0  # seconds that a report of memory counts; an idle replica may be lost meanwhile
 _PERIOD = 0.1  # seconds between two signs of a run that waits for its replica
 
 
@@ -36,6 +38,7 @@ class Response(Protocol):
     def cancel(self) -> None: ...
 
 
+MemoryReports = dict[str, tuple[float, tuple[MemoryUse, ...]]]  # by replica; when, and what
 Call = Callable[[Request, Mode, Memory | None], Response]
 
 
@@ -58,7 +61,7 @@ class Replicas:
         self._tokenizer, self._call = tokenizer, call
         self._context_length = description.context_length
         self._environment = environment()  # until a replica has sent its own
-        self._memory: dict[str, tuple[MemoryUse, ...]] = {}
+        self._memory: MemoryReports = {}
 
     def prepare(self, request: Request) -> Generator[Progress, None, None]:
         """Nothing: a replica has prepared itself before it is described."""
@@ -97,8 +100,12 @@ class Replicas:
         return self._tokenizer.token_bytes(token)
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
-        """What the replicas used in their latest reports."""
-        return tuple(use for uses in [*self._memory.values()] for use in uses)
+        """What the replicas used in their latest reports, of the last minute."""
+        since = time.monotonic() - _KEPT
+        for replica, (when, _) in [*self._memory.items()]:
+            if when < since:
+                self._memory.pop(replica, None)
+        return tuple(use for _, uses in [*self._memory.values()] for use in uses)
 
 
 class ReplicaRun:
@@ -120,7 +127,7 @@ class ReplicaRun:
         stops: tuple[str, ...],
         about: dict[str, Any],
         call: Callable[[], Response],
-        memory: dict[str, tuple[MemoryUse, ...]],
+        memory: MemoryReports,
     ) -> None:
         self._call, self._memory = call, memory
         recorders = {
@@ -144,7 +151,7 @@ class ReplicaRun:
                     case Trace():
                         self._begin(message)
                     case Report():
-                        self._memory[self._replica] = message.memory
+                        self._memory[self._replica] = time.monotonic(), message.memory
                         for update in message.updates:
                             if isinstance(update, Update):
                                 lane, event, pools = update.lane, update.event, update.pools

@@ -464,7 +464,7 @@ def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
 
 @pytest.mark.parametrize("megabytes", [5, 33])
 def test_a_file_that_is_too_large_is_one_line_and_not_uploaded(page, tmp_path, megabytes):
-    """Above 32 MB, Gradio would refuse it in messages of its own."""
+    """Gradio would refuse it in messages of its own."""
     notice = page.get_by_test_id("notice")
     open_trace(page, tmp_path, '{"schema": "trace@9"}')
     notice.filter(has_text="trace@9").wait_for()

@@ -404,6 +404,15 @@ def test_nothing_scrolls_sideways_and_panes_stack(browser, url, dolly, width):
         assert below["y"] >= above["y"] + above["height"]
 
 
+def test_the_header_names_the_model_of_the_embedded_pair_on_a_narrow_screen(browser):
+    embedded = PAIRS[DEFAULT_PAIR]
+    with served(FakeDolly(PLAIN), embedded) as url, opened(browser, url, width=360) as page:
+        about = page.locator("header .about")
+        expect(about).to_contain_text("SmolLM2-135M, fine-tuned on Dolly · CPU")
+        assert about.bounding_box()["width"] <= 360
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 def test_the_first_screen_holds_the_verdict_both_answers_and_the_legend(browser, url):
     with opened(browser, url, width=1366, height=768) as page:
         to_the_end(page)

@@ -1,5 +1,6 @@
 """What the Markdown files name exists: files of the tree, modules, links and headings."""
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,6 +103,99 @@ def test_every_flag_of_the_readme_exists(capsys):
     known = set(re.findall(FLAG, capsys.readouterr().out))
     ours = [line for line in body(README).splitlines() if not line.startswith(OTHERS)]
     assert set(re.findall(FLAG, "\n".join(ours))) <= known
+
+
+def saved(path):
+    """A committed result."""
+    return json.loads((ROOT / path).read_text())
+
+
+def states(*claims):
+    """Whether the README has each of these, however its lines are broken."""
+    text = " ".join(body(README).split())
+    return [claim for claim in claims if claim not in text] == []
+
+
+def test_what_the_readme_says_of_losslessness_is_its_result():
+    result = saved("benchmarks/results/lossless.json")
+    ways = result["results"]
+    assert {(way["races"], way["mismatches"]) for way in ways} == {(result["answered"], 0)}
+    assert len(ways) == 10
+    assert len({way["drafter"] for way in ways}) == 5
+    assert states(f"texts of {result['answered']} held-out instructions identical, each in ten")
+
+
+def test_the_speedups_of_the_readme_are_those_of_the_card():
+    card = saved("assets/models/dolly-smol/evaluation.json")
+    for name, kind in (("open", "hybrid, greedy, K = auto"), ("context", "hybrid, K = auto")):
+        low, median, high = card[name][kind]["speedup"]
+        assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
+    block, model = (card["open"][f"{draft}greedy, K = 4"] for draft in ("", "draft model, "))
+    assert states(
+        f"{block['tokens_per_run']:.2f} tokens a target pass, {block['acceptance']:.0%}".replace(
+            "%", " %"
+        ),
+        f"Draft model, K = 4: {model['tokens_per_run']:.2f} tokens, {model['speedup'][1]:.2f}×",
+        f"`auto` {card['open']['greedy, K = auto']['speedup'][1]:.2f}×, sampled "
+        f"{card['open']['sampled, K = auto']['speedup'][1]:.2f}×",
+    )
+
+
+def test_the_speedup_with_the_prompt_is_given_from_its_worst_row_to_its_best():
+    result = saved("benchmarks/results/paper.json")
+    held_out = [row for row in result["results"] if row["records"] == "held out"]
+    speedups = [row["speedup"]["as the page begins"] for row in held_out]
+    low, high = min(speedups), max(speedups)
+    assert states(f"Prompt included, {low:.2f}× to {high:.2f}× ({result['count']} records;")
+
+
+def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
+    passes = [
+        row["relative"]
+        for name in ("widths", "larger")
+        for row in saved(f"experiments/results/{name}.json")["rows"]
+        if row["tokens"] == 5 and row["model"].startswith("dolly-smol")
+    ]
+    times = saved("benchmarks/results/rounds.json")["widths"]["target"]["run_ms"]
+    passes.append(times[4] / times[0])
+    assert states(f"five tokens take {min(passes):.1f} to {max(passes):.1f} times as long as one")
+
+
+def test_the_figures_of_other_engines_are_their_results():
+    peers = {
+        row["engine"]: row["over this project, fastest"]
+        for row in saved("benchmarks/results/peers.json")["results"]["dolly-smol"]
+        if "failed" not in row
+    }
+    genai, llama = peers["OpenVINO GenAI"], peers["llama.cpp"]
+    copies = (peers["llama.cpp, prompt lookup"], peers["OpenVINO GenAI, prompt lookup"])
+    bench = {
+        row["engine"]: row["over_fastest"]["all"]
+        for row in saved("benchmarks/results/spec_bench.json")["results"]
+        if "over_fastest" in row
+    }
+    assert states(
+        f"itself {peers['this project']:.2f} times its fastest mode",
+        f"llama.cpp {llama:.2f}, OpenVINO GenAI {genai:.2f}",
+        f"ours (exact) {peers['this project, hybrid']:.2f}, llama.cpp {copies[0]:.2f}, "
+        f"GenAI {copies[1]:.2f}",
+        f"{bench['this project, hybrid']:.2f}× the fastest autoregression of any engine",
+    )
+
+
+def test_as_many_visitors_as_the_readme_says_wait_no_longer_than_they_have_patience():
+    """By simulation of measured races; nothing is projected from random weights."""
+    result = saved("serving/results/simulation.json")
+    (claimed,) = re.findall(r"up to (\d+) visitors a minute", body(README))
+    (row,) = (
+        row
+        for row in result["rows"]
+        if (row["pair"], row["cores"], row["replicas"]) == ("dolly-smol", 2, 1)
+        and row["visitors_per_minute"] == int(claimed)
+    )
+    assert row["simulated"]["p95"] <= result["patience_s"]
+    hosting = body(README).split("## Hosting")[1]
+    assert not re.search("12B|3B", hosting)
 
 
 def test_the_readme_is_short():

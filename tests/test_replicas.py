@@ -24,7 +24,7 @@ from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.recording import Update
-from serving import replica
+from serving import replica, replicas
 from serving.cluster import Cluster, _description, _Stream
 from serving.cores import Cores
 from serving.replica import Description, Replica
@@ -392,13 +392,25 @@ def test_a_lost_replica_no_longer_uses_memory(served):
     assert served.engine.memory_uses() == ()
 
 
+def test_a_replica_lost_while_it_is_idle_no_longer_uses_memory(served, monkeypatch):
+    served.dolly.memory = (MemoryUse("the process", 9, 10, "Choose a smaller pair"),)
+    list(served.engine.start(REQUEST))
+    assert served.engine.memory_uses() == served.dolly.memory
+    monkeypatch.setattr(replicas, "_KEPT", -1.0)  # as if its last report were long ago
+    assert served.engine.memory_uses() == ()
+
+
 @pytest.fixture
 def fake_ray(monkeypatch):
-    """Ray without processes: what was asked of `init`, and a cluster of 64 CPUs."""
+    """Ray without processes: what was asked of `init`, and a cluster of 64 CPUs in four machines,
+    and one that has left.
+    """
     asked = []
     monkeypatch.setattr(os, "environ", {**os.environ, "RAY_ADDRESS": "elsewhere:6379"})
     monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 64.0})
+    sizes = (8.0, 8.0, 16.0, 32.0, 64.0)
+    nodes = [{"Resources": {"CPU": size}, "Alive": size < 64} for size in sizes]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
     monkeypatch.setattr(ray.serve, "start", lambda **_: None)
     return asked
 
@@ -417,10 +429,18 @@ def test_an_address_that_ray_cannot_read_is_one_line(fake_ray, monkeypatch):
         Cluster(2, "no:such:one")
 
 
-def test_the_cores_of_a_replica_are_a_share_of_the_clusters(fake_ray, monkeypatch):
+@pytest.mark.parametrize(("count", "cores"), [(1, 32), (2, 16), (3, 16), (8, 8), (9, 6), (64, 1)])
+def test_the_cores_of_a_replica_are_those_of_one_machine(fake_ray, monkeypatch, count, cores):
     def deploy(self, choice, cores):
         raise UserError("cores", cores, "enough")
 
     monkeypatch.setattr(Cluster, "_deploy", deploy)
-    with pytest.raises(UserError, match="cores: 8 —"):
-        Cluster(8, "head:6379").load(Choice(PAIR, Everything()))
+    with pytest.raises(UserError, match=f"cores: {cores} —"):
+        Cluster(count, "head:6379").load(Choice(PAIR, Everything()))
+
+
+@pytest.mark.parametrize(("count", "threads"), [(65, 0), (2, 32)])
+def test_replicas_that_no_machine_has_the_cores_for_are_one_line(fake_ray, count, threads):
+    line = r"of \d+ cores each are too many for 8 and 8 and 16 and 32 cores; choose fewer, or"
+    with pytest.raises(UserError, match=line):
+        Cluster(count, "head:6379").load(Choice(PAIR, Everything(), threads=threads))

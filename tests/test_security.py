@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE, wait_until
 from ui import hosts
 from ui.page import Page
 from ui.run.loader import Loader
+from ui.run.recorded import LARGEST
 
 ROOT = Path(__file__).resolve().parents[1]
 WEIGHTS = ROOT / "assets" / "models" / "dolly-smol" / "target" / "openvino_model.bin"
@@ -76,7 +77,7 @@ def test_no_file_of_the_server_can_be_read(url, path):
 
 
 def test_an_upload_larger_than_the_limit_is_refused(url):
-    file = {"files": ("trace.json", b" " * (33 * 2**20))}
+    file = {"files": ("trace.json", b" " * (LARGEST + 1))}
     assert httpx.post(f"{url}gradio_api/upload", files=file, timeout=PATIENCE).status_code == 413
 
 

@@ -12,6 +12,7 @@ from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 from tests.traces import alone, old, ran, timed
+from ui.component import ASSETS
 from ui.tabs.cache import picture, saved
 from ui.tabs.experiments import VIEWS
 from ui.tabs.how import how, paper
@@ -117,6 +118,23 @@ def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time():
             assert ends == pytest.approx([1000 * step.time_s for step in lane.steps], abs=0.01)
         assert parts[1]["text"] == [str(len(tokens)) for tokens in lane.emitted]
     assert set(parts[1]["text"]) > {"1"}
+
+
+def test_why_it_pays_is_explained_with_the_passes_of_the_run():
+    """And not with a cause that `experiments.widths` has not found."""
+    times = {"verify_s": 0.010, "other_s": 0.0}
+    trace = timed(
+        {
+            "autoregressive": lambda step: times,
+            "speculative": lambda step: {"draft_s": 0.001} | times | {"verify_s": 0.012},
+        },
+        max_new_tokens=60,
+    )
+    said = "In this run, one over 5 tokens took 1.20 times as long as one over a single token"
+    assert how(trace)["fields"]["pass"].startswith(said)
+    page = (ASSETS / "how" / "how.html").read_text()
+    assert page.count('data-field="pass"') == 1
+    assert "limited by reading" not in page
 
 
 def test_a_step_of_the_timeline_says_in_how_many_passes_it_was_drafted():

@@ -55,7 +55,6 @@ _LOADING_PERIOD = 0.5  # seconds between two reports of progress
 _THREADS = 40  # Gradio's own default; those of the races come on top
 _SESSIONS = 256  # of the latest visitors; older ones are dropped
 _UNSENT = 2**14  # bytes, beside those on their way, that a client may leave unread unnoticed
-_LARGEST_UPLOAD = "32mb"  # of uploads that do not come from the page, which refuses smaller ones
 
 
 class Page:
@@ -116,7 +115,7 @@ class Page:
                 css_paths=sorted(ASSETS.glob("*/*.css")),
                 js=asset("page/page.js"),
                 allowed_paths=[str(PLOTLY)],
-                max_file_size=_LARGEST_UPLOAD,
+                max_file_size=LARGEST,
                 max_threads=self._turn.at_once + _THREADS,
                 ssr_mode=False,
                 state_session_capacity=_SESSIONS,

@@ -111,8 +111,9 @@ def check_weights(folder: Path, remote_code: bool = False) -> None:
     single = (folder / _WEIGHTS).is_file()  # transformers prefers it, too
     names = [_WEIGHTS] if single else {*read_json(folder / _INDEX)["weight_map"].values()}
     for name in names:
-        with safe_open(folder / name, "pt") as file:
-            weights |= {key: number.expand(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+        with safe_open(folder / name, "pt") as file:  # type: ignore[no-untyped-call]
+            for key in file.keys():  # noqa: SIM118  # it is no mapping
+                weights[key] = number.expand(file.get_slice(key).get_shape())
     _, found = type(model).from_pretrained(
         None,
         config=config,

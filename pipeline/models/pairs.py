@@ -185,9 +185,9 @@ PAIRS = {
     for pair in (
         Pair(
             name=DEFAULT_PAIR,
-            title="Dolly smol, 135 M",
-            note="SmolLM2 135M, fine-tuned for this page on Dolly’s instructions. It answers what "
-            "is asked; its facts are often wrong.",
+            title="SmolLM2-135M, fine-tuned on Dolly",
+            note="Made for this page with Dolly’s instructions; not Dolly v2. It answers what is "
+            "asked; its facts are often wrong.",
             target=Model(str(EMBEDDED / "target"), "int4", 134_479_872, "CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), "int4", 11_796_480, "CC BY-SA 4.0"),
             block=EMBEDDED / "block",

@@ -205,7 +205,10 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
     if model is None:
         missing = f"both methods, and {TESTED} drafted tokens that were tested"
         return {"cost": f"The cost model needs {missing}."}
+    tokens = model.length + 1
     return {
+        "pass": f"In this run, one over {tokens} tokens took {1 + model.verify:.2f} times as long "
+        f"as one over a single token, instead of {tokens} times.",
         "acceptance": f"a = {percent(model.acceptance)}",
         "draft": f"c = {model.draft:.2f}",
         "verify": f"v = {model.verify:.2f}",
