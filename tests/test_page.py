@@ -125,9 +125,9 @@ def test_to_load_another_pair_leaves_the_status_to_the_run_under_way():
 
     with closing(session.race(dolly, Request("Say something"), Turn())) as race:
         next(race)
-        assert changed() == {"notice"}
+        assert changed() == {"notice", "costs"}
     session.stop()
-    assert changed() == {"notice", "header"}
+    assert changed() == {"notice", "costs", "header"}
     session.close()
 
 
@@ -142,7 +142,7 @@ def test_what_went_wrong_with_a_pair_meanwhile_is_still_said_at_the_end(monkeypa
         "experiment": lambda: served_page.measure(view, session, *form),
     }[activity]()
 
-    def broken(_):
+    def broken(*_):
         raise UserError("model", "far/away", "is not on the hub")
 
     monkeypatch.setattr(loader, "change", broken)
