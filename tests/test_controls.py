@@ -1,6 +1,6 @@
 """The form and its link: what it asks for, and what a link may put into it."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -145,7 +145,7 @@ def test_an_example_fills_the_form_and_runs_it(page, dolly):
     wait_for_end(page)
     assert len(dolly.started) == started + 1
     (example,) = dolly.pair.examples
-    assert dolly.last_trace().request == asdict(Request(example.instruction, example.context))
+    assert dolly.last_trace().request == Request(example.instruction, example.context).recorded
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
