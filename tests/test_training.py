@@ -482,7 +482,9 @@ def test_an_answer_that_loops_becomes_less_likely(made: Command, tmp_path: Path)
     for name in (target.TUNED, base.BASE):
         (tmp_path / name).symlink_to(made.work / name)
     lines = [json.loads(line) for line in (made.work / repetition.ANSWERS).read_text().splitlines()]
-    prompt, loop = lines[0][1], [9, 40, 41, 42] * 5
+    tokens = target.load_tokenizer(made.work / target.TUNED)
+    prompt, phrase = lines[0][1], tokens.encode(" says its own name,")  # which it has learnt
+    loop = phrase * 3
     lines = [
         [number, prompt, loop if not place else loop[:1]]
         for place, (number, *_) in enumerate(lines)
@@ -495,7 +497,7 @@ def test_an_answer_that_loops_becomes_less_likely(made: Command, tmp_path: Path)
         model = target.load_model(folder).eval()
         with torch.inference_mode():
             rows = model(torch.tensor([[*prompt, *loop]])).logits[0].log_softmax(-1)
-        places = range(len(prompt) + 4, len(prompt) + len(loop))
+        places = range(len(prompt) + len(phrase), len(prompt) + len(loop))
         return float(sum(rows[at - 1, loop[at - len(prompt)]] for at in places))
 
     assert chance(tmp_path / target.TARGET) < chance(made.work / target.TUNED)

@@ -42,8 +42,7 @@ class PassTimes:
     """Measured times of a model's forward passes.
 
     Attributes:
-        seconds: medians, of a pass of 1, 2, … 9 tokens with all their logits, each after one of the
-            same size.
+        seconds: medians, of a pass of each size with all its logits, after one of the same size.
         switch: seconds that a pass takes longer after one of another size; a median.
         spread: the distance between the quartiles of a size's times, as a share of their median;
             the median of all sizes, which a single slow pass does not change.
@@ -228,15 +227,15 @@ class OVModel:
                 return False
         return True
 
-    def forward_times(self) -> PassTimes:
-        """Measures forward passes, once warm: all sizes in each round, upwards and downwards in
-        turn, so that what disturbs a round is in the times of every size.
+    def forward_times(self, sizes: Sequence[int] = _DECODE_SIZES) -> PassTimes:
+        """Measures forward passes of so many tokens, once warm: all sizes in each round, upwards
+        and downwards in turn, so that what disturbs a round is in the times of every size.
         """
         sequence = self.sequence()
-        times: dict[int, list[float]] = {count: [] for count in _DECODE_SIZES}
+        times: dict[int, list[float]] = {count: [] for count in sizes}
         switches = list[float]()
         for turn in range(_ROUNDS):
-            for count in _DECODE_SIZES[:: -1 if turn % 2 else 1]:
+            for count in sizes[:: -1 if turn % 2 else 1]:
                 first, second = (sequence.time_forward(count) for _ in range(2))
                 times[count].append(second)
                 switches.append(first - second)

@@ -11,21 +11,25 @@ from pipeline.runtime.block import TYPICAL_ROWS, OVBlockModel
 from pipeline.runtime.model import OVModel
 
 _ATTEMPTS = 3  # to measure undisturbed
-_PATIENCE = 5.0  # seconds, after which no other attempt begins: no machine is always idle
+_PATIENCE = 5.0  # seconds, after which no other attempt begins: not every machine gets idle
+RETRY_AFTER = 60.0  # seconds; on a machine that is never idle, not every run shall wait
 
 
 def measure_costs(
     target: OVModel, draft: OVModel | None, block: OVBlockModel | None = None
 ) -> Measurement:
     """Measures a pair's forward passes. Without a draft model, drafting is free."""
-    times = {model: model.forward_times() for model in (target, draft, block) if model}
+    verify = target.forward_times()
+    drafting = draft.forward_times((1,)) if draft else None
+    blocks = block.forward_times((TYPICAL_ROWS,)) if block else None
     costs = Costs(
-        draft=times[draft].seconds[0] if draft else 0.0,
-        verify=times[target].seconds,
-        switch=times[target].switch,
-        block=times[block].seconds[TYPICAL_ROWS - 1] if block else 0.0,
+        draft=drafting.seconds[0] if drafting else 0.0,
+        verify=verify.seconds,
+        switch=verify.switch,
+        block=blocks.seconds[0] if blocks else 0.0,
     )
-    return Measurement(costs, max(each.spread for each in times.values()))
+    measured = (each for each in (verify, drafting, blocks) if each)
+    return Measurement(costs, max(each.spread for each in measured))
 
 
 class CompiledPair:
@@ -58,6 +62,7 @@ class CompiledPair:
         self.policy = target.policy
         self.stats: dict[str, dict[str, AcceptanceStats]] = {}
         self.measured: Measurement | None = None
+        self._measured_at = 0.0
         for model in (target, draft, *([block] if block else [])):
             model.warm_up()
         self.exact_widths = target.exact_widths(text)
@@ -73,8 +78,12 @@ class CompiledPair:
 
     @property
     def costs_known(self) -> bool:
-        """Whether they were measured undisturbed, so that they need not be measured again."""
-        return self.measured is not None and not self.measured.disturbed
+        """Whether they need not be measured now: they were measured undisturbed, or were disturbed
+        a moment ago.
+        """
+        if self.measured is None:
+            return False
+        return not self.measured.disturbed or monotonic() - self._measured_at < RETRY_AFTER
 
     def measure(self) -> Generator[Progress, None, None]:
         """Measures the costs. If that is disturbed it is repeated, and the least disturbed
@@ -85,7 +94,8 @@ class CompiledPair:
         while True:
             tried.append(measure_costs(self.target, self.draft, self.block))
             self.measured = min(tried, key=lambda each: each.spread)
-            enough = len(tried) == _ATTEMPTS or monotonic() - begin > _PATIENCE
-            if self.costs_known or enough:
+            self._measured_at = monotonic()
+            enough = len(tried) == _ATTEMPTS or self._measured_at - begin > _PATIENCE
+            if enough or not self.measured.disturbed:
                 return
             yield Progress("Measuring the costs of forward passes again, since that was disturbed")
