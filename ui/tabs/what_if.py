@@ -57,7 +57,7 @@ def _spread_line(measured: Measurement) -> str:
     if not measured.disturbed:
         return f"{spread} (distance of the quartiles)."
     return (
-        f"{spread} (distance of the quartiles): something else used the processor. The next run "
+        f"{spread} (distance of the quartiles): something else used the processor. A later run "
         "that needs these costs measures them again."
     )
 
