@@ -408,7 +408,7 @@ def test_the_header_names_the_model_of_the_embedded_pair_on_a_narrow_screen(brow
     embedded = PAIRS[DEFAULT_PAIR]
     with served(FakeDolly(PLAIN), embedded) as url, opened(browser, url, width=360) as page:
         about = page.locator("header .about")
-        expect(about).to_contain_text("SmolLM2-135M, fine-tuned on Dolly · CPU")
+        expect(about).to_contain_text("SmolLM2-135M tuned on Dolly · CPU")
         assert about.bounding_box()["width"] <= 360
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 

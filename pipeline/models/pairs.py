@@ -185,7 +185,7 @@ PAIRS = {
     for pair in (
         Pair(
             name=DEFAULT_PAIR,
-            title="SmolLM2-135M, fine-tuned on Dolly",
+            title="SmolLM2-135M tuned on Dolly",
             note="Made for this page with Dolly’s instructions; not Dolly v2. It answers what is "
             "asked; its facts are often wrong.",
             target=Model(str(EMBEDDED / "target"), "int4", 134_479_872, "CC BY-SA 4.0"),
