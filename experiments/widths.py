@@ -1,7 +1,8 @@
 """The time of a target's forward pass by its number of tokens: is decoding memory-bound?
 
-Speculation pays because a forward pass of several tokens reads the weights once, as a pass of one
-token does. Where reading them takes most of the time, the others are nearly free.
+A forward pass of several tokens reads the weights once, as a pass of one token does. Where reading
+them takes most of the time, the others are nearly free; elsewhere they cost what computing them
+takes.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _UNUSED = (
     "/gradio_api/dev/",
 )
 _GRADIO = "/gradio_api/"
-_LARGEST = 4 * 2**20  # bytes of a call; both texts of a request at their limit take 1.2 MB
+LARGEST_BODY = 4 * 2**20  # bytes of a call or a chat request; both texts of a request at their limit take 1.2 MB
 _REMEDY = "send what the API describes, at /gradio_api/info"
 
 
@@ -81,8 +81,8 @@ class Refusing:
             nonlocal size, too_large
             message = await receive()
             size += len(message.get("body", b""))
-            if limited and size > _LARGEST:
-                too_large = UserError("body", "too large", f"send at most {_LARGEST // 2**20} MB")
+            if limited and size > LARGEST_BODY:
+                too_large = UserError("body", "too large", f"send at most {LARGEST_BODY // 2**20} MB")
                 raise too_large
             return message
 

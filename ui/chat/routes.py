@@ -34,6 +34,7 @@ from ui.chat.reply import Reply
 from ui.chat.request import ChatRequest, parse_chat_request
 from ui.chat.stream import EventStream, Pace, event
 from ui.errors import error_line
+from ui.inputs import LARGEST_BODY
 from ui.run.loader import Loader
 from ui.run.task import Task
 from ui.run.turn import Turn
@@ -45,7 +46,6 @@ Handler = Callable[[HTTPRequest], Awaitable[Response]]
 BODY_TIMEOUT = 30.0  # seconds in which the body of a request must arrive
 STREAM_TIMEOUT = 30.0  # seconds that a stream waits for a client that does not read it
 _PERIOD = 0.02  # seconds between two parts of a stream
-_LARGEST = 4 * 2**20  # bytes of a request
 _JSON = "application/json"
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
@@ -170,8 +170,8 @@ class Chat:
             async with asyncio.timeout(self.body_timeout):
                 async for part in http.stream():
                     body += part
-                    if len(body) > _LARGEST:
-                        remedy = f"send at most {_LARGEST // 2**20} MB"
+                    if len(body) > LARGEST_BODY:
+                        remedy = f"send at most {LARGEST_BODY // 2**20} MB"
                         raise ChatError(413, str(UserError("body", "too large", remedy)))
         except TimeoutError:
             line = str(UserError("body", "incomplete", f"send it within {self.body_timeout:g} s"))
