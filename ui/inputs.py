@@ -29,7 +29,7 @@ _UNUSED = (
     "/gradio_api/dev/",
 )
 _GRADIO = "/gradio_api/"
-LARGEST_BODY = 4 * 2**20  # bytes of a call or a chat request; both texts of a request at their limit take 1.2 MB
+LARGEST_BODY = 4 * 2**20  # bytes; both texts of a request at their limit take 1.2 MB
 _REMEDY = "send what the API describes, at /gradio_api/info"
 
 
@@ -82,8 +82,8 @@ class Refusing:
             message = await receive()
             size += len(message.get("body", b""))
             if limited and size > LARGEST_BODY:
-                too_large = UserError("body", "too large", f"send at most {LARGEST_BODY // 2**20} MB")
-                raise too_large
+                remedy = f"send at most {LARGEST_BODY // 2**20} MB"
+                raise UserError("body", "too large", remedy)
             return message
 
         async def noting(message: Message) -> None:
