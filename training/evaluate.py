@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,11 @@ _PIECE = 32  # tokens whose logits are in memory at a time
 SAMPLED = {"temperature": 0.7, "top_p": 0.92}
 _OPEN: Mapping[str, Mapping[str, Any]] = {
     "greedy, K = 4": {"drafter": "block", "draft_length": 4},
+    "greedy, K = 8": {"drafter": "block", "draft_length": 8},
     "greedy, K = auto": {"drafter": "block", "draft_length": "auto"},
     "sampled, K = 4": {"drafter": "block", "draft_length": 4, **SAMPLED},
     "sampled, K = auto": {"drafter": "block", "draft_length": "auto", **SAMPLED},
+    "draft model, greedy, K = 2": {"drafter": "model", "draft_length": 2},
     "draft model, greedy, K = 4": {"drafter": "model", "draft_length": 4},
     "hybrid, greedy, K = auto": {"drafter": "hybrid", "draft_length": "auto"},
 }
@@ -206,6 +209,8 @@ class Raced:
         target_runs: of the speculative lane, in decoding.
         speedup: None if an answer was too short to compare.
         identical: None if sampled.
+        certainty: the largest probability at each token of the autoregressive answer, as it is
+            sampled from or, if greedy, at temperature 1; the mean.
     """
 
     text: str
@@ -218,6 +223,7 @@ class Raced:
     tested: int
     accepted: int
     identical: bool | None
+    certainty: float
     machine: str
 
     @classmethod
@@ -236,6 +242,7 @@ class Raced:
             tested=fast.tested,
             accepted=fast.accepted,
             identical=trace.identical,
+            certainty=fmean(step.target_top[0][0][1] for step in slow.steps),
             machine=machine,
         )
 
@@ -267,6 +274,7 @@ def answer_summary(races: Sequence[Raced], reference_loops: int) -> dict[str, An
         "ends": sum(race.ended for race in races),
         "loops": sum(repeats(race.tokens, race.text) for race in races),
         "reference_loops": reference_loops,
+        "certainty": fmean(race.certainty for race in races),
         "tokens": _quartiles([race.autoregressive_tokens for race in races]),
     }
 
