@@ -183,11 +183,18 @@ def asked(url, endpoint, *values):
     return httpx.post(f"{url}gradio_api/call/{endpoint}", json=asked, timeout=PATIENCE)
 
 
+def loaded(dolly):
+    """A loader that has loaded `dolly`."""
+    loader = loader_of(dolly)
+    loader.engine()
+    return loader
+
+
 def test_where_the_queue_is_full_the_page_opens_and_tells_its_status(browser):
     dolly = FakeDolly(PLAIN)
-    dolly.goes_on.clear()
     form = [*Request("any", max_new_tokens=5).form.values(), "race"]
-    with served_page(Page(loader_of(dolly), queue_size=1)) as url:
+    with served_page(Page(loaded(dolly), queue_size=1)) as url:
+        dolly.goes_on.clear()
         assert asked(url, "trace", *form).is_success
         wait_until(lambda: dolly.started)
         assert asked(url, "trace", *form).is_success
@@ -201,9 +208,9 @@ def test_where_the_queue_is_full_the_page_opens_and_tells_its_status(browser):
 
 def test_more_race_at_once_than_gradio_has_threads_by_itself():
     dolly, races = FakeDolly(PLAIN), 45
-    dolly.goes_on.clear()
     form = [*Request("any", max_new_tokens=1).form.values(), "race"]
-    with served_page(Page(loader_of(dolly), Turn(races), queue_size=races)) as url:
+    with served_page(Page(loaded(dolly), Turn(races), queue_size=races)) as url:
+        dolly.goes_on.clear()
         for _ in range(races):
             assert asked(url, "trace", *form).is_success
         wait_until(lambda: len(dolly.started) == races)
