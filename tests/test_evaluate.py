@@ -448,7 +448,7 @@ def test_a_setting_of_which_something_was_asked_has_its_bar() -> None:
         "median speedup, with a context, hybrid, K = auto": (2.3, False),
         "tokens a target pass, without a context, greedy, K = 8": (2.5, True),
         "median speedup, without a context, draft model, greedy, K = 2": (1.3, True),
-        "races slower than autoregression, without a context, hybrid, greedy, K = auto": (
+        "races slower, without a context, hybrid, greedy, K = auto": (
             0.02,
             False,
         ),

@@ -114,7 +114,7 @@ def _drafts(races: Mapping[str, Any]) -> list[Bar]:
     if page := races.get(_PAGE):
         count = page["races"]
         detail = f"{page['slower']} of {count}"
-        title = f"races slower than autoregression, without a context, {_PAGE}"
+        title = f"races slower, without a context, {_PAGE}"
         found.append(Bar(title, page["slower"] / count, _SLOWER, False, "{:.0%}", detail))
     return found
 
