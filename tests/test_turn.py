@@ -3,7 +3,7 @@
 import threading
 import traceback
 from contextlib import closing
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import cache
 
 import httpx
@@ -104,7 +104,7 @@ class Server:
         assert reply.json()["choices"][0]["finish_reason"] == "length"
 
     def api(self):
-        asked = astuple(replace(REQUEST, kv_cache="stateful-masked"))
+        asked = [*replace(REQUEST, kv_cache="stateful-masked").form.values()]
         with served_page(self.page) as url, closing(Client(url, verbose=False)) as client:
             for endpoint in ("/trace", "/race"):
                 assert client.predict(*asked, "race", api_name=endpoint)
@@ -127,7 +127,7 @@ class Server:
         assert self.loader.engine() is not self.dolly
 
     def costs(self):
-        form = astuple(replace(REQUEST, kv_cache="window"))
+        form = [*replace(REQUEST, kv_cache="window").form.values()]
         *_, (views, _) = self.page.measure_costs(Session(), "race", *form)
         assert "Costs measured" in views
 

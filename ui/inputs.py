@@ -82,8 +82,9 @@ class Refusing:
             message = await receive()
             size += len(message.get("body", b""))
             if limited and size > LARGEST_BODY:
-                remedy = f"send at most {LARGEST_BODY // 2**20} MB"
-                raise UserError("body", "too large", remedy)
+                most = f"send at most {LARGEST_BODY // 2**20} MB"
+                too_large = UserError("body", "too large", most)
+                raise too_large
             return message
 
         async def noting(message: Message) -> None:
