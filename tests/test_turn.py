@@ -43,8 +43,8 @@ class Watched(Turn):
         self._here = threading.local()
         self.inside, self.outside = 0, []
 
-    def hold(self, work):
-        return super().hold(self._marked(work))
+    def hold(self, work, *options):
+        return super().hold(self._marked(work), *options)
 
     def _marked(self, work):
         with closing(work):
