@@ -37,8 +37,10 @@ def test_what_needs_the_models_is_refused_in_one_line_where_they_are_elsewhere(w
 
 def test_two_visitors_race_at_once_where_there_are_two_replicas_and_the_third_waits():
     dolly = FakeDolly(PLAIN)
+    loader = loader_of(dolly)
+    loader.engine()  # it is loaded before its runs are held
     dolly.goes_on.clear()
-    page = Page(loader_of(dolly), Turn(at_once=2))
+    page = Page(loader, Turn(at_once=2))
     with served_page(page) as url, closing(Client(url, verbose=False)) as client:
         jobs = [client.submit("Say", max_new_tokens=4, api_name="/trace") for _ in range(3)]
         wait_until(lambda: len(dolly.started) == 2 and len(page.blocks._queue) == 1)
