@@ -25,11 +25,10 @@ _FILES = {  # in the folder: in the repository
     "requirements.txt": "requirements-runtime.txt",
     "LICENSE": "LICENSE",
     "NOTICE": "NOTICE",
-    "benchmarks/results/paper.json": "benchmarks/results/paper.json",  # in the tab How it works
-    "benchmarks/results/rounds.json": "benchmarks/results/rounds.json",  # in the tab Cache
 }
-_FOLDERS = ("pipeline", "experiments", "ui", "assets")
+_FOLDERS = ("pipeline", "lab", "ui", "assets")
 _LEFT_OUT = ("__pycache__", ".png", ".svg", ".webp")  # the pictures are the documentation's
+_NOT_SERVED = ("lab/engines/", "lab/load/", "lab/training/")
 _LFS = "filter=lfs diff=lfs merge=lfs -text"
 _PROBED = 8000  # bytes of a file in which git looks for a NUL
 
@@ -81,8 +80,11 @@ def _in_folders() -> Iterator[str]:
     """The files of `_FOLDERS`, relative to the repository."""
     for folder in _FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and not {*path.parts, path.suffix} & {*_LEFT_OUT}:
-                yield path.relative_to(ROOT).as_posix()
+            name = path.relative_to(ROOT).as_posix()
+            if name.startswith(_NOT_SERVED) or {*path.parts, path.suffix} & {*_LEFT_OUT}:
+                continue
+            if path.is_file():
+                yield name
 
 
 def _needs_lfs(file: Path) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.experiment import Setup
+from lab.study import Setup
 from pipeline.decoding.economics import Costs, Measurement
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes

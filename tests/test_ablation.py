@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from experiments import ablation
-from experiments.ablation import EXPERIMENT, Combination, interaction, seconds_of
-from experiments.answers import Answer, Answers, answered
-from experiments.interval import geometric_mean
-from experiments.quality import Quality
+from lab.answers import Answer, Answers, answered
+from lab.interval import geometric_mean
+from lab.quality import Quality
+from lab.studies import ablation
+from lab.studies.ablation import EXPERIMENT, Combination, interaction, seconds_of
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly
 from tests.served import PLAIN

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.answers import Condition, answered, tabulated
-from experiments.draft_lengths import LENGTHS, NONE, REPEATS, conditions
+from lab.answers import Condition, answered, tabulated
+from lab.draft_lengths import LENGTHS, NONE, REPEATS, conditions
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly

@@ -44,7 +44,7 @@ def test_importing_loads_nothing_heavy(module, allowed):
 
 def test_serving_imports_the_pipeline_and_no_other_room():
     ours = {name.partition(".")[0] for name in imported("serving.*")}
-    assert ours & {"app", "benchmarks", "experiments", "training", "ui"} == set()
+    assert ours & {"app", "lab", "ui"} == set()
     assert "pipeline" in ours
 
 

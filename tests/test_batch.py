@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.batch import (
+from lab.studies.batch import (
     AUTOREGRESSIVE,
     EXPERIMENT,
     METHODS,
@@ -16,7 +16,7 @@ from experiments.batch import (
     measured,
     rows_of,
 )
-from experiments.batch_decoding import BatchRound, Writing, autoregressive, speculative
+from lab.studies.batch_decoding import BatchRound, Writing, autoregressive, speculative
 from pipeline.decoding.decoders import Autoregressive
 from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams

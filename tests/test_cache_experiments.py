@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments import cache, compression, window
-from experiments.compression import packed
-from experiments.experiment import Setup
-from experiments.result import Result, number
+from lab.result import Result, number
+from lab.studies import cache, compression, window
+from lab.studies.compression import packed
+from lab.study import Setup
 from pipeline.environment import process_memory
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import find_pair

@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
+from lab.load.server import Server, kill, running
+from lab.load.visitor import LONG, Visitor
 from pipeline.dolly import Dolly
 from pipeline.request import Request
-from serving.server import Server, kill, running
-from serving.visitor import LONG, Visitor
 from tests.tiny import tiny_folder
 from tests.waiting import PATIENCE, wait_until
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.training import corpus
 from pipeline.errors import UserError
 from tests.archives import write_archives
-from training import corpus
 
 
 def test_held_out_records_and_their_questions_are_never_trained_on(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of `benchmarks.cost`: what a pass reads, what a token costs, what RAPL counts."""
+"""The arithmetic of `lab.studies.cost`: what a pass reads, what a token costs, what RAPL counts."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from benchmarks.cost import EnergyMeter, Usage
+from lab.studies.cost import EnergyMeter, Usage
 from pipeline.runtime.ir import bytes_per_pass
 
 ROWS, WIDTH = 10, 4

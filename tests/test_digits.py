@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 
-from benchmarks.recalled import recalled
-from benchmarks.sampled import joint
+from lab.studies.recalled import recalled
+from lab.studies.sampled import joint
+from lab.training import digits as training
+from lab.training.fit import LOSSES
+from lab.training.recipe import Phase
 from pipeline.decoding.events import Origin, Step
 from pipeline.digits import DIGITS, FOLDER, LEVELS, PIXELS, Digits, Drawing, prompt
 from pipeline.errors import UserError
 from pipeline.request import Request
 from tests.chi_square import assert_follows
 from tests.served import open_settings, opened, status_says
-from training import digits as training
-from training.fit import LOSSES
-from training.recipe import Phase
 from ui.tabs import beyond_text
 
 LANES = ("autoregressive", "speculative")

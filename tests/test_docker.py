@@ -67,7 +67,7 @@ def test_the_image_is_pinned_to_the_python_of_the_space():
 def test_the_files_are_those_of_the_space():
     assert ("RUN", "python -m serving.space /app") in stages()["files"]
     ignored = (ROOT / ".dockerignore").read_text().split()
-    assert not {"serving", "benchmarks", "assets", "README.md"} & {*ignored}
+    assert not {"serving", "lab", "assets", "README.md"} & {*ignored}
 
 
 def test_no_root_and_no_shell_runs_the_program():

@@ -14,6 +14,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
+from lab.training import bars, base, block, card, evaluate, target  # noqa: E402
+from lab.training.block_ir import export_block  # noqa: E402
+from lab.training.command import TIMES, Command, timed  # noqa: E402
+from lab.training.corpus import Record  # noqa: E402
+from lab.training.draft import Rows, make_draft  # noqa: E402
+from lab.training.evaluate import Raced, Sizes, bits, bits_per_byte, choose  # noqa: E402
+from lab.training.measurements import Measurements, Row, Series  # noqa: E402
+from lab.training.recipe import RECIPE, Block  # noqa: E402
 from pipeline.decoding.events import FinishReason  # noqa: E402
 from pipeline.errors import UserError  # noqa: E402
 from pipeline.models.export import export  # noqa: E402
@@ -22,14 +30,6 @@ from pipeline.text.tokenizer import Tokenizer  # noqa: E402
 from tests.archives import write  # noqa: E402
 from tests.tiny_gguf import write_gguf  # noqa: E402
 from tests.traces import MARKUP, STRANGE, ran  # noqa: E402
-from training import bars, base, block, card, evaluate, target  # noqa: E402
-from training.block_ir import export_block  # noqa: E402
-from training.command import TIMES, Command, timed  # noqa: E402
-from training.corpus import Record  # noqa: E402
-from training.draft import Rows, make_draft  # noqa: E402
-from training.evaluate import Raced, Sizes, bits, bits_per_byte, choose  # noqa: E402
-from training.measurements import Measurements, Row, Series  # noqa: E402
-from training.recipe import RECIPE, Block  # noqa: E402
 
 TINY = Sizes(
     records=3, open=2, context=1, reading=2, reading_context=1, answer_tokens=12, race_tokens=8

@@ -9,13 +9,13 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import expect
 
-from experiments import __main__ as command
-from experiments import identical, lengths, ratio, request, signatures, typical
-from experiments.draft_lengths import LENGTHS, NONE, REPEATS
-from experiments.prompts import KINDS
-from experiments.registry import EXPERIMENTS, find_experiment
-from experiments.result import Column, Mark, Result
-from experiments.saved import Saved, path_of, save, saved
+from lab import __main__ as command
+from lab.draft_lengths import LENGTHS, NONE, REPEATS
+from lab.prompts import KINDS
+from lab.registry import EXPERIMENTS, find_experiment
+from lab.result import Column, Mark, Result
+from lab.saved import Saved, path_of, save, saved
+from lab.studies import identical, lengths, ratio, request, signatures, typical
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.request import Request
@@ -53,7 +53,7 @@ class Alike(FakeDolly):
 def test_an_experiment_is_described_in_full(name):
     experiment = find_experiment(name)
     assert experiment.question.endswith("?")
-    assert experiment.command.startswith(f"python -m experiments {name}")
+    assert experiment.command.startswith(f"python -m lab {name}")
     assert len({*names(experiment)}) == len(experiment.columns)
     chart = experiment.chart
     shown = {chart.x, *chart.y, *(chart.whiskers or ()), *filter(None, [chart.series])}
@@ -100,7 +100,7 @@ def test_a_saved_result_is_read_as_it_was(tmp_path):
 
 def test_experiments_load_neither_gradio_nor_openvino():
     heavy = "{'gradio', 'openvino', 'torch'}"
-    code = f"import sys, experiments.__main__; print({heavy} & {{*sys.modules}})"
+    code = f"import sys, lab.__main__; print({heavy} & {{*sys.modules}})"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout

@@ -8,15 +8,15 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from benchmarks import load
-from benchmarks.loads import calls, conversions, idle, memory, traces, visitors
-from benchmarks.loads.calls import Call, Reply
-from benchmarks.loads.conversions import Outcome
-from benchmarks.loads.finding import Finding
-from benchmarks.loads.tab import Tab
-from benchmarks.loads.visitors import Visit
+from lab.load import __main__ as load
+from lab.load import calls, conversions, idle, memory, traces, visitors
+from lab.load.calls import Call, Reply
+from lab.load.conversions import Outcome
+from lab.load.finding import Finding
+from lab.load.server import PATIENCE
+from lab.load.tab import Tab
+from lab.load.visitors import Visit
 from pipeline.request import Request
-from serving.server import PATIENCE
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN, served_page
 from tests.tiny import tiny_folder

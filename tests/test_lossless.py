@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.lossless import Greedy, races
+from lab.studies.lossless import Greedy, races
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.events import Step

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
-from training import packing
+from lab.training import packing
 
 
 @given(prompt=st.integers(2, 9), size=st.integers(1, 9), prefix=st.integers(0, 1))

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from benchmarks.engines import DRAFT_GGUF, TARGET_GGUF, Models
-from benchmarks.gguf_file import write_gguf
-from benchmarks.peer_models import for_peers, with_vocabulary
-from benchmarks.unpacked import unpacked
+from lab.engines.engines import DRAFT_GGUF, TARGET_GGUF, Models
+from lab.engines.gguf_file import write_gguf
+from lab.engines.peer_models import for_peers, with_vocabulary
+from lab.engines.unpacked import unpacked
 from pipeline.errors import UserError
 from pipeline.models.export import export
 from pipeline.runtime.ir import read_config

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from serving.server import Server, free_port
+from lab.load.server import Server, free_port
 from tests.fake_dolly import FakeDolly
 from tests.served import (
     PLAIN,

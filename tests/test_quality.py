@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments import precision
-from experiments.answers import Condition, answered
-from experiments.precision import EXPERIMENT
-from experiments.quality import Quality, compared, distributions, written
+from lab.answers import Condition, answered
+from lab.quality import Quality, compared, distributions, written
+from lab.studies import precision
+from lab.studies.precision import EXPERIMENT
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly

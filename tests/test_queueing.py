@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.queueing import Queue, waits
+from lab.load.queueing import Queue, waits
 
 SECONDS = st.floats(0.0, 50.0)
 VISITS = st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=40)  # gap to the last; race

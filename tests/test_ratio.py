@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.bench import Speedup
-from experiments.imposed import Imposed, accepted_counts
-from experiments.ratio import (
+from lab.bench import Speedup
+from lab.imposed import Imposed, accepted_counts
+from lab.shapes import SHAPES, draft_of
+from lab.studies.ratio import (
     ACCEPTANCES,
     EXPERIMENT,
     LENGTHS,
@@ -17,7 +18,6 @@ from experiments.ratio import (
     measured,
     rows_of,
 )
-from experiments.shapes import SHAPES, draft_of
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import expected_tokens
 from pipeline.decoding.events import Step

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.loads.mutants import changed, paths
+from lab.load.mutants import changed, paths
 from pipeline.errors import UserError
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Trace

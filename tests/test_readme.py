@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 import app
-import experiments.__main__
+import lab.__main__
 import pipeline.__main__
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 WRITTEN = (
     *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"),
-    *(ROOT / "benchmarks" / "README.md", ROOT / "serving" / "README.md"),
+    *(ROOT / "lab" / "README.md", ROOT / "serving" / "README.md"),
 )
 MARKDOWN = (
     *WRITTEN,
-    ROOT / "training" / "README.md",
+    ROOT / "lab" / "training" / "README.md",
     *sorted(ROOT.glob("assets/models/**/README.md")),
 )
 FLAG = r"(?<![\w-])--[a-z]+(?:-[a-z]+)*"
@@ -97,7 +97,7 @@ def test_every_command_names_a_module_that_exists(path):
 
 
 def test_every_flag_of_the_readme_exists(capsys):
-    for main in (app.main, pipeline.__main__.main, experiments.__main__.main):
+    for main in (app.main, pipeline.__main__.main, lab.__main__.main):
         with pytest.raises(SystemExit):
             main(["--help"])
     known = set(re.findall(FLAG, capsys.readouterr().out))
@@ -117,7 +117,7 @@ def states(*claims):
 
 
 def test_what_the_readme_says_of_losslessness_is_its_result():
-    result = saved("benchmarks/results/lossless.json")
+    result = saved("lab/results/lossless.json")
     ways = result["results"]
     assert {(way["races"], way["mismatches"]) for way in ways} == {(result["answered"], 0)}
     assert len(ways) == 10
@@ -142,7 +142,7 @@ def test_the_speedups_of_the_readme_are_those_of_the_card():
 
 
 def test_the_speedup_with_the_prompt_is_given_from_its_worst_row_to_its_best():
-    result = saved("benchmarks/results/paper.json")
+    result = saved("lab/results/paper.json")
     held_out = [row for row in result["results"] if row["records"] == "held out"]
     speedups = [row["speedup"]["as the page begins"] for row in held_out]
     low, high = min(speedups), max(speedups)
@@ -153,10 +153,10 @@ def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
     passes = [
         row["relative"]
         for name in ("widths", "larger")
-        for row in saved(f"experiments/results/{name}.json")["rows"]
+        for row in saved(f"lab/results/{name}.json")["rows"]
         if row["tokens"] == 5 and row["model"].startswith("dolly-smol")
     ]
-    times = saved("benchmarks/results/rounds.json")["widths"]["target"]["run_ms"]
+    times = saved("lab/results/rounds.json")["widths"]["target"]["run_ms"]
     passes.append(times[4] / times[0])
     assert states(f"five tokens take {min(passes):.1f} to {max(passes):.1f} times as long as one")
 
@@ -164,14 +164,14 @@ def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
 def test_the_figures_of_other_engines_are_their_results():
     peers = {
         row["engine"]: row["over this project, fastest"]
-        for row in saved("benchmarks/results/peers.json")["results"]["dolly-smol"]
+        for row in saved("lab/results/peers.json")["results"]["dolly-smol"]
         if "failed" not in row
     }
     genai, llama = peers["OpenVINO GenAI"], peers["llama.cpp"]
     copies = (peers["llama.cpp, prompt lookup"], peers["OpenVINO GenAI, prompt lookup"])
     bench = {
         row["engine"]: row["over_fastest"]["all"]
-        for row in saved("benchmarks/results/spec_bench.json")["results"]
+        for row in saved("lab/results/spec_bench.json")["results"]
         if "over_fastest" in row
     }
     assert states(
@@ -185,7 +185,7 @@ def test_the_figures_of_other_engines_are_their_results():
 
 def test_as_many_visitors_as_the_readme_says_wait_no_longer_than_they_have_patience():
     """By simulation of measured races; nothing is projected from random weights."""
-    result = saved("serving/results/simulation.json")
+    result = saved("lab/results/simulation.json")
     (claimed,) = re.findall(r"up to (\d+) visitors a minute", body(README))
     (row,) = (
         row

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from benchmarks.goodness import BINS, histogram, p_value, uniformity
-from benchmarks.recalled import MISSING, SIZE, Numbers, Rows, recalled
-from benchmarks.sampled import CONTROL, LENGTHS, VARIANTS, certify, find_contexts, joint
+from lab.goodness import BINS, histogram, p_value, uniformity
+from lab.studies.recalled import MISSING, SIZE, Numbers, Rows, recalled
+from lab.studies.sampled import CONTROL, LENGTHS, VARIANTS, certify, find_contexts, joint
+from lab.training.corpus import Record
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step
@@ -25,7 +26,6 @@ from tests.chi_square import SIGNIFICANCE, assert_follows
 from tests.fakes import FakeBlock, FakeLM
 from tests.tiny import tiny
 from tests.traces import ran
-from training.corpus import Record
 from ui.plots.certificate import CERTIFICATE, certificate
 
 PARAMS = SamplingParams(1.0, top_k=3)

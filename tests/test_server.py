@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from serving import server
-from serving.server import Server
+from lab.load import server
+from lab.load.server import Server
 
 
 class Running:

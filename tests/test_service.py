@@ -6,15 +6,15 @@ from statistics import fmean, quantiles
 
 import pytest
 
+from lab.load.service import record_lengths, services
 from pipeline.models.pairs import EMBEDDED, PAIRS
-from serving.service import record_lengths, services
 
 KNOWN = {(service.pair, service.cores): service for service in services()}
 EVALUATION = json.loads((EMBEDDED / "evaluation.json").read_text())
 
 
 def result(name):
-    return json.loads((EMBEDDED.parents[2] / "benchmarks" / "results" / f"{name}.json").read_text())
+    return json.loads((EMBEDDED.parents[2] / "lab" / "results" / f"{name}.json").read_text())
 
 
 def test_the_lengths_are_like_those_of_all_held_out_answers():

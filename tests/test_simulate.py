@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from serving.queueing import Queue
-from serving.service import Service
-from serving.simulate import NOTICED, PATIENCE, REPLICAS, RESULT, need, rounded, simulated, tables
+from lab.load.queueing import Queue
+from lab.load.service import Service
+from lab.load.simulate import NOTICED, PATIENCE, REPLICAS, RESULT, need, rounded, simulated, tables
 
 RESULTS = json.loads(RESULT.read_text())
 RACES = (1.0, 2.0, 3.0, 10.0)
@@ -15,7 +15,7 @@ SERVICE = Service("any", 2, "measured", RACES, 10**9)
 
 
 def test_the_committed_tables_are_those_of_the_committed_result():
-    written = (RESULT.parents[1] / "README.md").read_text()
+    written = (RESULT.parents[2] / "serving" / "README.md").read_text()
     for table in tables(RESULTS):
         assert table in written
 

@@ -14,8 +14,8 @@ from pipeline.models.pairs import DEFAULT_PAIR
 from serving.space import LARGEST, ROOT, main
 
 TOP = (
-    *(".gitattributes", "LICENSE", "NOTICE", "README.md", "app.py", "assets", "benchmarks"),
-    *("experiments", "pipeline", "requirements.txt", "ui"),
+    *(".gitattributes", "LICENSE", "NOTICE", "README.md", "app.py", "assets", "lab"),
+    *("pipeline", "requirements.txt", "ui"),
 )
 ADDRESS = r"http://[\d.:]+"
 REQUIREMENT = r"^([\w.-]+)==([\w.]+)"
@@ -41,12 +41,16 @@ def tracked(*folders):
 
 def test_it_holds_what_the_page_needs_and_nothing_else(space):
     assert sorted(path.name for path in space.iterdir()) == sorted(TOP)
-    folders = ("pipeline", "experiments", "ui", "assets")
+    folders = ("pipeline", "lab", "ui", "assets")
     pictures = (".png", ".svg", ".webp")
-    needed = {name for name in tracked(*folders) if not name.endswith(pictures)}
-    results = {f"benchmarks/results/{name}.json" for name in ("paper", "rounds")}
-    alone = {*TOP} - {*folders, "benchmarks"}
-    assert files_of(space) == needed | results | alone
+    left_out = ("lab/engines/", "lab/load/", "lab/training/")
+    needed = {
+        name
+        for name in tracked(*folders)
+        if not (name.endswith(pictures) or name.startswith(left_out))
+    }
+    alone = {*TOP} - {*folders}
+    assert files_of(space) == needed | alone
 
 
 def test_every_file_is_the_repositorys_and_requirements_are_the_runtimes(space):
@@ -135,7 +139,7 @@ def test_all_that_is_imported_of_the_project_is_in_the_folder(space):
     code = """
 import sys
 import app, pipeline.dolly, ui.page
-ours = {"app", "pipeline", "experiments", "ui", "serving", "benchmarks", "training", "tests"}
+ours = {"app", "pipeline", "lab", "ui", "serving", "tests"}
 for name, module in sorted(sys.modules.items()):
     if name.partition(".")[0] in ours and getattr(module, "__file__", None):
         print(module.__file__)

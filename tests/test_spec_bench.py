@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.engines import CONTEXT, OURS
-from benchmarks.peers import Engine
-from benchmarks.spec_bench import fitting, questions, summed_up
-from experiments.prompts import evenly
+from lab.engines.engines import CONTEXT, OURS
+from lab.prompts import evenly
+from lab.studies.peers import Engine
+from lab.studies.spec_bench import fitting, questions, summed_up
 from pipeline.errors import UserError
 
 

@@ -14,9 +14,9 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import expect
 
+from lab.load.server import Server
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
-from serving.server import Server
 from tests.served import assert_shows, opened, run, status_says, to_the_end, wait_for_end
 from tests.tiny import tiny_folder
 from ui.run.recorded import recorded

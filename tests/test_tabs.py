@@ -121,7 +121,7 @@ def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time():
 
 
 def test_why_it_pays_is_explained_with_the_passes_of_the_run():
-    """And not with a cause that `experiments.widths` has not found."""
+    """And not with a cause that `lab.studies.widths` has not found."""
     times = {"verify_s": 0.010, "other_s": 0.0}
     trace = timed(
         {
@@ -414,7 +414,7 @@ def test_what_blocks_save_is_a_committed_measurement_that_says_where():
     for _, blocks, trimmed, _, less in told["rows"]:
         assert float(less) == pytest.approx(float(trimmed) - float(blocks), abs=0.011)
     assert "Measured on" in told["where"]
-    assert "benchmarks.rounds" in told["where"]
+    assert "lab.studies.rounds" in told["where"]
     assert "Paper: Dolly v2 12B" in paper()["where"]
 
 

@@ -1,12 +1,12 @@
-"""The baseline of `benchmarks.tapout`: its bandit, its rules, and that it changes no text."""
+"""The baseline of `lab.studies.tapout`: its bandit, its rules, and that it changes no text."""
 
 from functools import partial
 
 import numpy as np
 import pytest
 
-from benchmarks import tapout
-from benchmarks.tapout import RULES, UCB1, Seen, TapOut, WatchedBlock, WatchedLM
+from lab.studies import tapout
+from lab.studies.tapout import RULES, UCB1, Seen, TapOut, WatchedBlock, WatchedLM
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.drafters.block import BlockDrafter
 from pipeline.decoding.drafters.model import ModelDrafter

@@ -15,15 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
-from pipeline.dolly import Dolly  # noqa: E402
-from pipeline.errors import UserError  # noqa: E402
-from pipeline.request import Request  # noqa: E402
-from pipeline.runtime.model import OVModel  # noqa: E402
-from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
-from tests.archives import write_archives  # noqa: E402
-from tests.families import make_checkpoint  # noqa: E402
-from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
-from training import (  # noqa: E402
+from lab.training import (  # noqa: E402
     answers,
     base,
     block,
@@ -39,13 +31,13 @@ from training import (  # noqa: E402
     target,
     teacher,
 )
-from training.__main__ import main as train_drafts  # noqa: E402
-from training.command import Command  # noqa: E402
-from training.features import FEATURES, Features, FeatureWriter  # noqa: E402
-from training.files import replacing_folder  # noqa: E402
-from training.fit import LOSSES  # noqa: E402
-from training.quantisation import int4  # noqa: E402
-from training.recipe import (  # noqa: E402
+from lab.training.__main__ import main as train_drafts  # noqa: E402
+from lab.training.command import Command  # noqa: E402
+from lab.training.features import FEATURES, Features, FeatureWriter  # noqa: E402
+from lab.training.files import replacing_folder  # noqa: E402
+from lab.training.fit import LOSSES  # noqa: E402
+from lab.training.quantisation import int4  # noqa: E402
+from lab.training.recipe import (  # noqa: E402
     Answers,
     Block,
     Draft,
@@ -55,6 +47,14 @@ from training.recipe import (  # noqa: E402
     ends,
     spread,
 )
+from pipeline.dolly import Dolly  # noqa: E402
+from pipeline.errors import UserError  # noqa: E402
+from pipeline.request import Request  # noqa: E402
+from pipeline.runtime.model import OVModel  # noqa: E402
+from pipeline.text.prompt import END_KEY, format_prompt  # noqa: E402
+from tests.archives import write_archives  # noqa: E402
+from tests.families import make_checkpoint  # noqa: E402
+from tests.tiny_gguf import LAYERS, vocabulary, write_gguf  # noqa: E402
 
 TINY = Recipe(
     merged_tokens=260,
@@ -222,7 +222,7 @@ def test_an_interrupted_run_resumes_where_it_was(
 
     next_token_loss = target.next_token_loss
     with monkeypatch.context() as patch:
-        patch.setattr("training.fit._SAVE_EVERY", 0.0)
+        patch.setattr("lab.training.fit._SAVE_EVERY", 0.0)
         patch.setattr(target, "next_token_loss", interrupted)
         with pytest.raises(KeyboardInterrupt):
             target.main(command)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from serving import trial
-from serving.trial import Finding, growth, overlapping, overtaken, slowdown
+from lab.load import trial
+from lab.load.trial import Finding, growth, overlapping, overtaken, slowdown
 from tests.traces import timed
 
 STEP = 0.1  # seconds

@@ -11,7 +11,7 @@ import openvino as ov
 import pytest
 from gradio_client import Client
 
-from experiments.experiment import Setup
+from lab.study import Setup
 from pipeline.digits import Digits
 from pipeline.dolly import Dolly
 from pipeline.models.choice import Choice

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 
-from experiments.typical import distance, emitted_exactly, emitted_typically
+from lab.studies.typical import distance, emitted_exactly, emitted_typically
 from pipeline import __main__ as command
 from pipeline.decoding.events import Origin
 from pipeline.decoding.sampling import sample

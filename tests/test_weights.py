@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.weights import in_precision
+from lab.weights import in_precision
 from pipeline.models.pairs import Model
 from pipeline.models.store import Store
 from pipeline.runtime.ir import count_weights, read_model

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiments import widths
-from experiments.bandwidth import triads
-from experiments.footprint import Footprint
-from experiments.larger import EXPERIMENT as LARGER
-from experiments.result import Result
-from experiments.widths import EXPERIMENT, WIDTHS, Passes, measured
+from lab.bandwidth import triads
+from lab.footprint import Footprint
+from lab.result import Result
+from lab.studies import widths
+from lab.studies.larger import EXPERIMENT as LARGER
+from lab.studies.widths import EXPERIMENT, WIDTHS, Passes, measured
 from pipeline.runtime.ir import bytes_per_pass, read_model
 from tests.tiny import tiny_folder
 

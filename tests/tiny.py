@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing it takes seconds
 CONTEXT, WIDTH, LAYERS = 1024, 64, 3  # of the target
 _TESTS = Path(__file__).parent
 _MADE = _TESTS.parent / ".pytest_cache" / "tiny"
-_TRAINING = _TESTS.parent / "training"
+_TRAINING = _TESTS.parent / "lab" / "training"
 _MADE_BY = (
     Path(__file__),
     _TESTS / "tiny_tokenizer.py",
@@ -89,10 +89,10 @@ def _make_block(work: Path, draft: LlamaForCausalLM) -> None:
     """A block draft of the draft's layers, which reads a little of the target's states."""
     import torch
 
-    from training.block import BlockDraft, save_block
-    from training.block_ir import export_block
-    from training.draft import Rows
-    from training.recipe import Block
+    from lab.training.block import BlockDraft, save_block
+    from lab.training.block_ir import export_block
+    from lab.training.draft import Rows
+    from lab.training.recipe import Block
 
     hidden_layers = (0, LAYERS - 1)
     model = BlockDraft(draft, len(hidden_layers) * WIDTH, Block(rank=4))

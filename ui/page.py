@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from experiments.experiment import Setup
+from lab.study import Setup
 from pipeline.decoding.race import Mode
 from pipeline.digits import Digits
 from pipeline.engine import Engine

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.experiment import Setup
+from lab.study import Setup
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.digits import Digits

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import gradio as gr
 
-from experiments.registry import EXPERIMENTS
+from lab.registry import EXPERIMENTS
 from pipeline.decoding.events import Origin
 from pipeline.trace.metrics import LOST, not_compared, outcome, prediction, yields
 from pipeline.trace.record import Lane, StepRecord, Trace

@@ -1,6 +1,6 @@
 """The plot of the sampled certificate: p-values of every variant, and of a wrong verifier.
 
-It shows the committed result of `python -m benchmarks.lossless --sampled`, whatever the run.
+It shows the committed result of `python -m lab.studies.lossless --sampled`, whatever the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 
-_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "lossless-sampled.json"
+_RESULTS = Path(__file__).resolve().parents[2] / "lab" / "results" / "lossless-sampled.json"
 _COLUMNS = ("Drafter", "Draft length", "Verification", "Accepted of tested", "Distance", "p")
 
 
@@ -89,7 +89,7 @@ def _note(found: Json) -> str:
         f"questions, {found['draws']} draws of each variant after each. Evenness is tested with "
         f"Kolmogorov–Smirnov, at a limit of p = {found['limit']:.1g}: the smallest of the variants "
         f"is {smallest:.2g}, the wrong verifier’s {found['control']['p']:.1g}. Measured on "
-        f"{machine['cpu']}, {found['created'][:10]}, with: python -m benchmarks.lossless --sampled"
+        f"{machine['cpu']}, {found['created'][:10]}, with: python -m lab.studies.lossless --sampled"
     )
 
 

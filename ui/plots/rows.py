@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import cycle
 
-from experiments.experiment import Experiment
-from experiments.result import Cell, Column, Mark, Row, Rows, number
+from lab.result import Cell, Column, Mark, Row, Rows, number
+from lab.study import Experiment
 from ui.plots.figure import Figure, Json, axes, bar_style, merged
 from ui.plots.table import Table
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ui.run.task import Task
 from ui.run.view_state import Changes
 
-PERIOD = 0.2  # seconds between updates; each takes time from the models (`benchmarks.page_tax`)
+PERIOD = 0.2  # seconds between updates; each takes time from the models (`lab.studies.page_tax`)
 
 
 class Display(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic
 
-from experiments.result import Result
+from lab.result import Result
 from pipeline.engine import Engine
 from pipeline.request import Request
 from ui.errors import logged_line

@@ -17,7 +17,7 @@ from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
-_MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "rounds.json"
+_MEASURED = Path(__file__).resolve().parents[2] / "lab" / "results" / "rounds.json"
 _STYLES = {  # by model: colour, pattern of the bars, dash of the line
     "target": ("--verify-time", "", "solid"),
     "draft": ("--draft-time", "/", "dash"),
@@ -79,7 +79,7 @@ def saved() -> Json | None:
             for context in contexts
         ],
         "where": f"Measured on {machine['cpu']} with {machine['cores']} cores, OpenVINO "
-        f"{machine['openvino']}, {results['created'][:10]}: python -m benchmarks.rounds",
+        f"{machine['openvino']}, {results['created'][:10]}: python -m lab.studies.rounds",
     }
 
 

@@ -9,10 +9,10 @@ from itertools import accumulate
 
 import gradio as gr
 
-from experiments.experiment import Experiment
-from experiments.registry import EXPERIMENTS
-from experiments.result import Mark, Result, Rows
-from experiments.saved import saved
+from lab.registry import EXPERIMENTS
+from lab.result import Mark, Result, Rows
+from lab.saved import saved
+from lab.study import Experiment
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.plots.figure import PLOTLY, Figure

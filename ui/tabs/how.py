@@ -19,7 +19,7 @@ from ui.plots.figure import Json
 from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
-_PAPER = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
+_PAPER = Path(__file__).resolve().parents[2] / "lab" / "results" / "paper.json"
 _BEFORE = 60  # characters of the text before the example
 
 

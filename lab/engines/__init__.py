@@ -1,0 +1,1 @@
+"""Other inference engines, to compare with."""

@@ -1,0 +1,301 @@
+"""Every engine that runs such a pair, as one function: from a prompt to N tokens, greedily.
+
+An engine is imported when it is created; GenAI and llama.cpp come from
+`lab/requirements.txt`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+from urllib.request import Request, urlopen
+
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
+from pipeline.decoding.drafters.block import BLOCK
+from pipeline.decoding.drafters.hybrid import HYBRID
+from pipeline.decoding.drafters.lookup import LOOKUP
+from pipeline.decoding.drafters.model import MODEL
+from pipeline.decoding.events import Step
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.sampling import SamplingParams
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime.block import OVBlockModel
+from pipeline.runtime.model import OVModel
+from pipeline.runtime.pair import measure_costs
+from pipeline.text.tokenizer import Tokenizer
+
+DRAFT_LENGTH = 4
+_NGRAM = 4  # tokens that must stand before for prompt lookup to copy what followed; GenAI: at most
+CONTEXT = 2048  # tokens of a prompt and its answer; the benchmarks ask for no more
+TARGET_GGUF, DRAFT_GGUF = "target.gguf", "draft.gguf"
+OURS, OURS_FASTEST = "this project", "this project, fastest"
+OURS_SPECULATIVE = "this project, speculative"
+
+OnTokens = Callable[[int], None]  # receives how many tokens there are
+Answer = Callable[[list[int], int, OnTokens], list[int]]  # prompt, N, ... -> N new tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """One pair.
+
+    Attributes:
+        target, draft: as IRs.
+        block: the block draft, for drafters that run one; None without.
+        full_draft: the draft as an IR with the target's whole vocabulary, all that other engines
+            take; None if `draft` is one.
+        gguf: folder with both as GGUF files, llama.cpp's; None if there are none.
+    """
+
+    target: Path
+    draft: Path
+    block: Path | None = None
+    full_draft: Path | None = None
+    gguf: Path | None = None
+
+
+EMBEDDED_MODELS = Models(EMBEDDED / "target", EMBEDDED / "draft", EMBEDDED / "block")
+
+
+def ours(
+    models: Models,
+    drafter: str | None = None,
+    draft_length: int | Literal["auto"] = DRAFT_LENGTH,
+    lossless: bool = True,
+) -> Answer:
+    """As `Dolly` does it, without an end key. No drafter: autoregressive."""
+
+    def compiled(folder: Path, hidden_layers: tuple[int, ...] = ()) -> OVModel:
+        model = OVModel(folder, lossless=lossless, hidden_layers=hidden_layers)
+        model.warm_up()
+        model.share_prefix(Tokenizer(folder).shared_prefix)
+        return model
+
+    spec = find_drafter(drafter) if drafter else None
+    block = None
+    if models.block and spec and spec.block_draft:
+        block = OVBlockModel(models.block, lossless=lossless)
+        block.warm_up()
+    layers = OVBlockModel.hidden_layers(models.block) if block and models.block else ()
+    target = compiled(models.target, layers)
+    lanes = Lanes(target=partial(target.sequence, None))
+    if spec:
+        draft = compiled(models.draft) if spec.draft_model and not block else None
+        lanes = replace(lanes, costs=cache(lambda: measure_costs(target, draft, block).costs))
+        if draft:
+            lanes = replace(lanes, draft=partial(draft.sequence, None))
+        if block:
+            lanes = replace(lanes, block=partial(block.block, None))
+        if draft_length == "auto":
+            lanes.costs()  # before the first answer, which is timed
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        params = SamplingParams()
+        if drafter:
+            events = lanes.speculative(prompt, params, count, drafter, draft_length)
+        else:
+            events = lanes.autoregressive(prompt, params, count)
+        made: list[int] = []
+        for event in events:
+            if isinstance(event, Step):
+                made += event.tokens
+                on_tokens(len(made))
+        return made
+
+    return answer
+
+
+def genai(models: Models, draft: bool = False, prompt_lookup: bool = False) -> Answer:
+    import numpy as np
+    import openvino as ov
+    import openvino_genai
+
+    options: dict[str, Any] = {}
+    config = openvino_genai.GenerationConfig()
+    config.ignore_eos, config.do_sample = True, False
+    if draft:
+        options["draft_model"] = openvino_genai.draft_model(
+            _with_tokenizer(models.full_draft or models.draft), "CPU"
+        )
+        config.num_assistant_tokens = DRAFT_LENGTH
+    if prompt_lookup:
+        options["prompt_lookup"] = True
+        config.num_assistant_tokens, config.max_ngram_size = DRAFT_LENGTH, _NGRAM
+    pipe = openvino_genai.LLMPipeline(_with_tokenizer(models.target), "CPU", **options)
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        made: list[int] = []
+
+        class Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]
+            def write(self, tokens: int | list[int]) -> Any:
+                made.extend([tokens] if isinstance(tokens, int) else tokens)
+                on_tokens(len(made))
+                return openvino_genai.StreamingStatus.RUNNING
+
+            def end(self) -> None:
+                pass
+
+        config.max_new_tokens = count
+        ids = np.array([prompt], np.int64)
+        inputs = openvino_genai.TokenizedInputs(ov.Tensor(ids), ov.Tensor(np.ones_like(ids)))
+        result = pipe.generate(inputs, config, Streamer())
+        return list(result.tokens[0])
+
+    return answer
+
+
+def _with_tokenizer(folder: Path) -> str:
+    """A folder with the IR and its tokenizer as GenAI reads one, as an IR too."""
+    import tempfile
+
+    import openvino as ov
+    from openvino_tokenizers import convert_tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    made = Path(tempfile.mkdtemp())
+    for file in folder.iterdir():
+        (made / file.name).symlink_to(file.resolve())
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    for model, name in zip(
+        convert_tokenizer(fast, with_detokenizer=True),
+        ("openvino_tokenizer.xml", "openvino_detokenizer.xml"),
+        strict=True,
+    ):
+        ov.save_model(model, made / name)
+    return str(made)
+
+
+def transformers(models: Models, kind: str) -> Answer:
+    import torch
+    from transformers import GenerationConfig
+    from transformers.generation.streamers import BaseStreamer
+
+    from lab.engines.unpacked import unpacked
+
+    load: Callable[[Path], Any] = unpacked
+    if kind.startswith("optimum"):
+        from optimum.intel import OVModelForCausalLM
+
+        load = OVModelForCausalLM.from_pretrained
+    target, assisted = load(models.target), {}
+    if kind.endswith("assisted"):
+        assisted["assistant_model"] = load(models.full_draft or models.draft)
+        settings = assisted["assistant_model"].generation_config
+        settings.num_assistant_tokens = DRAFT_LENGTH
+        settings.num_assistant_tokens_schedule = "constant"
+        settings.assistant_confidence_threshold = 0
+
+    class Counter(BaseStreamer):  # type: ignore[misc]
+        """Receives the prompt first, then new tokens."""
+
+        def __init__(self, on_tokens: OnTokens) -> None:
+            self._count, self._on_tokens = -1, on_tokens
+
+        def put(self, value: torch.Tensor) -> None:
+            self._count += 1 if self._count < 0 else value.numel()
+            if self._count > 0:
+                self._on_tokens(self._count)
+
+        def end(self) -> None:
+            pass
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        config = GenerationConfig(
+            max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0
+        )
+        ids = torch.tensor([prompt])
+        with torch.inference_mode():
+            out = target.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=config,
+                streamer=None if assisted else Counter(on_tokens),
+                **assisted,
+            )
+        made: list[int] = out[0, len(prompt) :].tolist()
+        return made
+
+    return answer
+
+
+def llama_cpp(models: Models, draft: bool = False, prompt_lookup: bool = False) -> Answer:
+    """llama.cpp's server in this process; over HTTP, as its API without HTTP returns no ids."""
+    import xllamacpp
+
+    if models.gguf is None:
+        raise ValueError("only models of the Llama architecture are written as GGUF files")
+    params = xllamacpp.CommonParams()
+    params.model.path = str(models.gguf / TARGET_GGUF)
+    params.n_ctx, params.n_parallel = CONTEXT, 1
+    params.cache_ram_mib = 0  # copies of earlier prompts' caches would only cost time here
+    speculative, kinds = params.speculative, xllamacpp.common_speculative_type
+    threads = [params.cpuparams, params.cpuparams_batch]
+    if draft:
+        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        speculative.draft.mparams.path = str(models.gguf / DRAFT_GGUF)
+        speculative.draft.n_max = DRAFT_LENGTH
+        threads += [speculative.draft.cpuparams, speculative.draft.cpuparams_batch]
+    if prompt_lookup:
+        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        speculative.ngram_simple.size_n, speculative.ngram_simple.size_m = _NGRAM, DRAFT_LENGTH
+    for pool in threads:
+        pool.n_threads = len(os.sched_getaffinity(0))
+    server = xllamacpp.Server(params)
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        asked = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1}
+        asked |= {"ignore_eos": True, "return_tokens": True, "stream": True}
+        body, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
+        made: list[int] = []
+        with urlopen(Request(f"{server.listening_address}/completion", body, kind)) as replies:
+            for line in replies:
+                name, _, event = line.partition(b": ")
+                if name == b"data" and (tokens := json.loads(event)["tokens"]):
+                    made += tokens
+                    on_tokens(len(made))
+        return made
+
+    return answer
+
+
+def notebook(models: Models) -> Answer:
+    from lab.engines.notebook import StatefulModel, speculate
+
+    target = StatefulModel(models.target)
+    draft = StatefulModel(models.full_draft or models.draft)
+
+    def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        return speculate(target, draft, prompt, count, DRAFT_LENGTH, on_tokens)
+
+    return answer
+
+
+AUTOREGRESSIVE = (OURS, OURS_FASTEST, "OpenVINO GenAI", "optimum-intel", "transformers")
+# Those that an engine's other modes, named after it, are compared with.
+BASELINES = (*AUTOREGRESSIVE, "llama.cpp")
+FIXED_DRAFTS = (OURS_SPECULATIVE, "OpenVINO GenAI, speculative", "notebook 2024")
+ENGINES: dict[str, Callable[[Models], Answer]] = {
+    OURS: ours,
+    OURS_FASTEST: partial(ours, lossless=False),
+    OURS_SPECULATIVE: partial(ours, drafter=MODEL.name),
+    "this project, block": partial(ours, drafter=BLOCK.name),
+    "this project, auto": partial(ours, drafter=DEFAULT_DRAFTER, draft_length="auto"),
+    "this project, hybrid": partial(ours, drafter=HYBRID.name, draft_length="auto"),
+    "this project, look-up": partial(ours, drafter=LOOKUP.name),
+    "OpenVINO GenAI": genai,
+    "OpenVINO GenAI, speculative": partial(genai, draft=True),
+    "OpenVINO GenAI, prompt lookup": partial(genai, prompt_lookup=True),
+    "llama.cpp": llama_cpp,
+    "llama.cpp, speculative": partial(llama_cpp, draft=True),
+    "llama.cpp, prompt lookup": partial(llama_cpp, prompt_lookup=True),
+    "optimum-intel": partial(transformers, kind="optimum"),
+    "optimum-intel, assisted": partial(transformers, kind="optimum, assisted"),
+    "transformers": partial(transformers, kind="torch"),
+    "transformers, assisted": partial(transformers, kind="torch, assisted"),
+    "notebook 2024": notebook,
+}

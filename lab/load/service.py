@@ -1,0 +1,154 @@
+"""How long a race holds a replica, and the memory of one: from the committed measurements.
+
+- `dolly-smol`, two cores, *derived*: milliseconds per token of both lanes
+  (`lab/results/cost.json`); seconds of the prompt, which are the rest of whole answers
+  (`lab/results/paper.json`, held-out records), by its length; peak memory
+  (`lab/results/peers.json`).
+- `dolly-smol`, one core, *predicted*: the CPU time of both threads, one after the other. It is an
+  upper limit, since threads that wait for each other count.
+- `dolly-v2-3b`, two cores, *predicted*: the passes of that size with random weights
+  (`lab/results/full_size.json`), at an acceptance of 0.5, about that of the embedded pair;
+  the prompt in passes of nine tokens, the widest that was measured. A target was loaded twice in
+  that measurement, so memory is half of its peak.
+- `dolly-v2-12b`, two cores, *projected*: the same, by the number of parameters.
+
+The lengths of prompts and answers are those of the 60 held-out records whose answers the card of
+`dolly-smol` prints, cut at the tokens that the page begins with. Each race is one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+from pipeline.decoding.economics import CostModel, Costs
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED, PAIRS
+from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.text.tokenizer import Tokenizer
+
+_RESULTS = Path(__file__).resolve().parents[1] / "results"
+_PAGE, _AUTOREGRESSIVE = "as the page begins", "autoregressive"
+_HYBRID = "this project, hybrid"  # what the page begins with, among the engines
+_ACCEPTANCE = 0.5
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a race takes of a replica.
+
+    Attributes:
+        pair: its name.
+        cores: of a replica.
+        basis: "derived", "predicted" or "projected".
+        seconds: of races, equally likely; both lanes, prompts included.
+        memory_bytes: of a replica.
+    """
+
+    pair: str
+    cores: int
+    basis: str
+    seconds: tuple[float, ...]
+    memory_bytes: int
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.seconds)
+
+    @property
+    def variation(self) -> float:
+        """The squared coefficient of variation."""
+        return pvariance(self.seconds) / self.mean**2
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Tokens of a record's prompt and of its answer."""
+
+    prompt: int
+    answer: int
+
+
+def services() -> tuple[Service, ...]:
+    """All that are known, the smallest first."""
+    lengths = record_lengths()
+    return (*_embedded(lengths), *_full_size(lengths))
+
+
+def record_lengths() -> list[Length]:
+    """Of the records whose answers the card prints; an answer's end key counts."""
+    tokenizer = Tokenizer(EMBEDDED / "target")
+    evaluation = json.loads((EMBEDDED / "evaluation.json").read_text(encoding="utf-8"))
+    limit = Request("any").max_new_tokens
+    return [
+        Length(
+            len(tokenizer.ask(record["instruction"], record["context"])),
+            min(len(tokenizer.encode(record["answer"])) + record["ended"], limit),
+        )
+        for record in evaluation["reading"]
+    ]
+
+
+def _embedded(lengths: list[Length]) -> tuple[Service, Service]:
+    """With two cores and with one."""
+    cost, answers = _result("cost")["per_token"], _result("paper")["results"]
+    lanes = {lane: cost[lane]["ms"]["median"] / 1e3 for lane in (_AUTOREGRESSIVE, _PAGE)}
+    one_core = sum(cost[lane]["cpu_ms"]["median"] for lane in lanes) / 1e3 / sum(lanes.values())
+    (whole,) = (
+        row
+        for row in answers
+        if (row["new_tokens"], row["records"], row["ends"]) == (100, "held out", True)
+    )
+    prompts = sum(whole["seconds"][lane] - whole["tokens"] * lanes[lane] for lane in lanes)
+    a_token = prompts / fmean(length.prompt for length in lengths)
+    seconds = [a_token * each.prompt + sum(lanes.values()) * each.answer for each in lengths]
+    engines = _result("peers")["results"][DEFAULT_PAIR]
+    (peak,) = (row["peak_mb"] * 2**20 for row in engines if row["engine"] == _HYBRID)
+    slower = (each * one_core for each in seconds)
+    return (
+        Service(DEFAULT_PAIR, 2, "derived", tuple(seconds), int(peak)),
+        Service(DEFAULT_PAIR, 1, "predicted", tuple(slower), int(peak)),
+    )
+
+
+def _full_size(lengths: list[Length]) -> tuple[Service, Service]:
+    """Of Dolly v2 3B and 12B, in INT8."""
+    result = _result("full_size")
+    measured = result["races"]["int8"]["costs"]
+    costs = Costs(measured["draft"], tuple(measured["verify"]))
+    memory = result["stages"]["race int8"]["peak_gib"] / 2 * _GIB
+    small, large = (PAIRS[f"dolly-v2-{size}"].target.parameters for size in ("3b", "12b"))
+    factor = large / small
+    verify = tuple(factor * seconds for seconds in costs.verify)
+    larger = Costs(costs.verify[0], verify)  # its draft is the 3B
+    races = _races(lengths, costs, costs.draft)
+    larger_races = _races(lengths, larger, costs.verify[-1])
+    both = int(memory * (1 + factor))
+    return (
+        Service("dolly-v2-3b", 2, "predicted", races, int(memory)),
+        Service("dolly-v2-12b", 2, "projected", larger_races, both),
+    )
+
+
+def _races(lengths: list[Length], costs: Costs, draft_pass: float) -> tuple[float, ...]:
+    """Seconds of both lanes.
+
+    Args:
+        costs: in seconds.
+        draft_pass: seconds of the draft's pass over as many tokens of a prompt as the target's.
+    """
+    speedup = max(
+        CostModel(_ACCEPTANCE, costs.in_steps, length).speedup
+        for length in range(1, MAX_DRAFT_LENGTH + 1)
+    )
+    widest, a_token = len(costs.verify), costs.verify[0] * (1 + 1 / speedup)
+    a_pass = 2 * costs.verify[-1] + draft_pass
+    return tuple(math.ceil(n.prompt / widest) * a_pass + n.answer * a_token for n in lengths)
+
+
+def _result(name: str) -> Any:
+    return json.loads((_RESULTS / f"{name}.json").read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""The studies: one question a file."""

@@ -1,0 +1,142 @@
+"""The model to fine-tune: Qwen2.5-Coder-0.5B-Instruct from its GGUF file.
+
+Qwen publishes the file as Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF (Apache-2.0); its SHA-256 is
+checked. This stage writes it to WORK/base as a checkpoint of transformers, with Dolly's three added
+tokens, and with the tokens that the first merges of its byte-pair encoding make: later ones are
+mostly of other scripts, and a forward pass reads the row of every token.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from lab.training.command import Command, run
+from lab.training.files import replacing_folder
+from pipeline.errors import UserError
+from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, RESPONSE_KEY
+
+BASE = "base"
+_EOS = "<|endoftext|>"
+# Dolly's token, and the text whose embedding it starts from.
+_ADDED = ((END_KEY, "<|im_end|>"), (INSTRUCTION_KEY, INSTRUCTION_KEY), (RESPONSE_KEY, RESPONSE_KEY))
+
+
+def main(command: Command) -> None:
+    """Writes the checkpoint and its tokenizer to WORK/base."""
+    file = gguf_file(command.model, command.recipe.base_sha256)
+    model, tokenizer = read_gguf(file)
+    trimmed = trim_tokenizer(json.loads(tokenizer.to_str()), command.recipe.merged_tokens)
+    out = command.work / BASE
+    with replacing_folder(out) as folder:
+        trim_model(model, tokenizer, command.recipe.merged_tokens).save_pretrained(folder)
+        save_tokenizer(trimmed, model.config.max_position_embeddings, folder)
+    print(f"{file.name} as a checkpoint with Dolly's tokens in {out}")
+
+
+def gguf_file(file: Path | None, sha256: str) -> Path:
+    """The file, if it is the one with that hash; any file for an empty one.
+
+    Raises:
+        UserError: it is not there, or another one.
+    """
+    if file is None or not file.is_file():
+        raise UserError("model", str(file or ""), "name the GGUF file with --model")
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if sha256 and found != sha256:
+        raise UserError("model", f"{file.name}, SHA-256 {found}", f"must be the file {sha256}")
+    return file
+
+
+def read_gguf(file: Path) -> tuple[Any, Any]:
+    """The model in float32, dequantised by transformers, and its tokenizer (of `tokenizers`).
+
+    Raises:
+        UserError: it is damaged, or of an architecture that transformers does not read.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32
+        )
+    except Exception as error:  # a truncated file raises nearly anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UserError("model", str(file), f"cannot be read ({reason}); get it again") from None
+    # The file may hold the embedding apart from the head, where both were one before they were
+    # quantised. The head's is the more precise.
+    model.config.tie_word_embeddings = True
+    model.get_input_embeddings().weight = model.get_output_embeddings().weight
+    return model, tokenizer.backend_tokenizer
+
+
+def trim_tokenizer(tokenizer: dict[str, Any], merged: int) -> dict[str, Any]:
+    """A byte-level BPE tokenizer with its first tokens and the merges that make them.
+
+    A prefix of the merges cuts a text as the whole list would, but for the tokens it lacks, which
+    stay in parts. After the tokens come the end-of-text token and Dolly's three.
+
+    Args:
+        tokenizer: the JSON of `tokenizers`, whose ids are in the order of the merges.
+        merged: tokens to keep, single bytes included.
+    """
+    made = copy.deepcopy(tokenizer)
+    model = made["model"]
+    vocab = {piece: number for piece, number in model["vocab"].items() if number < merged}
+    merges = [merge for merge in model["merges"] if "".join(merge) in vocab]
+    added = (_EOS, *(text for text, _ in _ADDED))
+    numbers = {text: len(vocab) + place for place, text in enumerate(added)}
+    model["vocab"], model["merges"] = vocab | numbers, merges
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    made["added_tokens"] = [
+        {"id": number, "content": text, "special": True} | flags for text, number in numbers.items()
+    ]
+    return made
+
+
+def trim_model(model: Any, tokenizer: Any, merged: int) -> Any:
+    """The model with the rows of `trim_tokenizer`'s tokens.
+
+    Args:
+        tokenizer: the whole one.
+    """
+    import torch
+
+    whole = model.get_output_embeddings().weight.detach()
+    first = [number for number in tokenizer.get_vocab().values() if number < merged]
+    end_of_text = tokenizer.token_to_id(_EOS)
+    added = [whole[tokenizer.encode(like).ids].mean(0) for _, like in _ADDED]
+    rows = torch.stack([*whole[sorted(first)], whole[end_of_text], *added])
+    config = copy.deepcopy(model.config)
+    config.vocab_size, config.bos_token_id = len(rows), None
+    config.eos_token_id = config.pad_token_id = len(first)
+    weights = {
+        name: rows if weight.shape[0] == len(whole) else weight
+        for name, weight in model.state_dict().items()
+    }
+    trimmed = type(model)(config)
+    trimmed.load_state_dict(weights)
+    return trimmed
+
+
+def save_tokenizer(tokenizer: dict[str, Any], context_length: int, folder: Path) -> None:
+    """Writes a tokenizer's files."""
+    text = json.dumps(tokenizer, ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context_length,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END_KEY,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    run(main, __doc__)

@@ -1,0 +1,244 @@
+"""The block draft: one forward pass proposes a whole block. `python -m lab.training.block`
+
+Two layers over the draft's vocabulary, conditioned on the target's hidden states. The row of a
+token reads its embedding and the streams that the token was predicted from (EAGLE, arXiv
+2401.15077), and predicts the token after it. The rows of the slots 1, 2, … read the same values
+with an embedding of the slot, attend to what the token's row attends to and to the slots before,
+and predict the tokens after that, all in one pass (PARD, arXiv 2504.18583; DFlash). A low-rank
+bigram term, added to a slot's logits once the token before it is drawn, makes the tokens of a
+block agree with each other (DSpark's Markov head).
+
+The loss is the LK loss of `lab.training.draft`, less for later slots: they count only if all tokens
+before them are accepted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lab.training import packing, target
+from lab.training.block_ir import WEIGHTS
+from lab.training.command import Command, run
+from lab.training.draft import Rows, make_draft, save_rows, vocabulary
+from lab.training.features import FEATURES, Features
+from lab.training.files import replacing_folder
+from lab.training.fit import fit
+from lab.training.losses import acceptance_loss
+from lab.training.packing import IGNORED, PREFIX, Batch
+from lab.training.recipe import Block, Recipe, spread
+from pipeline.text.tokenizer import Tokenizer
+
+BLOCK = "block"
+
+
+class BlockDraft(torch.nn.Module):
+    """See the module.
+
+    Args:
+        layers: a causal language model of transformers, see `make_draft`.
+        hidden_width: of the target's streams, side by side.
+        block: its sizes.
+    """
+
+    def __init__(self, layers: Any, hidden_width: int, block: Block) -> None:
+        super().__init__()
+        self.causal_lm = layers
+        vocabulary, width = layers.get_input_embeddings().weight.shape
+        self.fuse = torch.nn.Linear(hidden_width, width, bias=False)
+        self.slots = torch.nn.Embedding(block.length, width)
+        self.before = torch.nn.Embedding(vocabulary, block.rank)
+        self.after = torch.nn.Linear(block.rank, vocabulary, bias=False)
+        torch.nn.init.normal_(self.fuse.weight, std=0.002)
+        torch.nn.init.normal_(self.slots.weight, std=0.02)
+        torch.nn.init.normal_(self.before.weight, std=0.05)
+        torch.nn.init.zeros_(self.after.weight)
+        with torch.no_grad():
+            self.slots.weight[0] = 0
+
+    def rows(self, batch: BlockBatch) -> torch.Tensor:
+        """What each row of the batch ends as, float[rows, length, width]."""
+        embedded = self.causal_lm.get_input_embeddings()(batch.tokens)
+        embedded = embedded + self.fuse(batch.hidden) + self.slots(batch.slots)
+        streams: torch.Tensor = self.causal_lm.base_model(
+            inputs_embeds=embedded,
+            attention_mask=batch.mask,
+            position_ids=batch.positions,
+            use_cache=False,
+        ).last_hidden_state
+        return streams
+
+    def logits(self, rows: torch.Tensor, slots: torch.Tensor, previous: torch.Tensor) -> Any:
+        """float[n, vocabulary] of n rows, of slots int[n], with the tokens before, int[n]."""
+        bigram = self.after(self.before(previous)) * (slots > 0)[:, None]
+        return self.causal_lm.get_output_embeddings()(rows) + bigram
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlockBatch:
+    """Packed rows, and after them the slots of some of their tokens.
+
+    Attributes:
+        tokens: int64[rows, length], in the draft's vocabulary.
+        hidden: float[rows, length, hidden width], that each token was predicted from.
+        slots: int64[rows, length], 0 for a token's own row.
+        positions: int64[rows, length].
+        mask: bool[rows, 1, length, length].
+        wanted: int64[n], places in the flattened rows that have a loss.
+        previous: int64[n], the token before the one that is predicted there.
+        top_tokens, top_probs: [n, top], the target's probabilities of it, in the draft's rows.
+        segments: int64[rows, length].
+    """
+
+    tokens: torch.Tensor
+    hidden: torch.Tensor
+    slots: torch.Tensor
+    positions: torch.Tensor
+    mask: torch.Tensor
+    wanted: torch.Tensor
+    previous: torch.Tensor
+    top_tokens: torch.Tensor
+    top_probs: torch.Tensor
+    segments: torch.Tensor
+
+    def to(self, device: torch.device) -> BlockBatch:
+        names = (field.name for field in dataclasses.fields(self))
+        return BlockBatch(**{name: getattr(self, name).to(device) for name in names})
+
+
+def make_batch(
+    features: Features, packed: Batch, rows: Rows, block: Block, rng: np.random.Generator
+) -> BlockBatch:
+    """Packed rows, with the slots of `block.anchors` tokens in each, drawn at random.
+
+    Args:
+        packed: rows of the features in place of tokens, without the first of every text, which was
+            predicted from nothing.
+    """
+    source, segments = packed.tokens.numpy(), packed.segments.numpy()
+    positions, wanted = packed.positions.numpy(), packed.targets.numpy() != IGNORED
+    count, pack = source.shape
+    places = np.arange(pack)
+
+    # Slots of one token stand together: anchor 0's slots 1 to length - 1, anchor 1's, and so on.
+    drawn = rng.random(source.shape) * wanted
+    anchors = np.argsort(-drawn, axis=1)[:, : block.anchors]
+    ahead = np.arange(1, block.length)
+    anchor = np.repeat(anchors, len(ahead), axis=1)
+    slot = np.tile(ahead, (count, block.anchors))
+    each = np.arange(count)[:, None]
+    predicts = np.minimum(anchor + slot, pack - 1)
+    valid = (
+        wanted[each, anchor]
+        & wanted[each, predicts]
+        & (segments[each, predicts] == segments[each, anchor])
+        & (anchor + slot < pack)
+    )
+
+    row = np.concatenate([np.tile(places, (count, 1)), anchor], 1)  # a place's token
+    slots = np.concatenate([np.zeros_like(source), slot], 1)
+    predicts = np.concatenate([np.tile(places, (count, 1)), predicts], 1)
+    losses = np.concatenate([wanted, valid], 1)
+    own, text = segments[each, row], source[each, row]
+    before = np.maximum(text - 1, 0)  # padding stands for the very first token
+
+    seen = (own[:, None, :pack] == own[:, :, None]) | (own[:, None, :pack] == PREFIX)
+    seen &= places[None, None, :] <= row[:, :, None]
+    group = np.repeat(np.arange(block.anchors), len(ahead))
+    together = (group[:, None] == group[None, :]) & (slot[0][None, :] <= slot[0][:, None])
+    below = np.zeros((count, row.shape[1], len(group)), bool)
+    below[:, pack:] = together
+    mask = np.concatenate([seen, below], 2)
+
+    at = np.nonzero(losses)
+    predicted = source[at[0], predicts[at]]
+    return BlockBatch(
+        tokens=torch.from_numpy(rows.row_of[features.tokens[text]]),
+        hidden=torch.from_numpy(features.hidden[before].astype(np.float32)),
+        slots=torch.from_numpy(slots),
+        positions=torch.from_numpy(positions[each, row] + slots),
+        mask=torch.from_numpy(mask[:, None]),
+        wanted=torch.from_numpy(at[0] * row.shape[1] + at[1]),
+        previous=torch.from_numpy(rows.row_of[features.tokens[predicted]]),
+        top_tokens=torch.from_numpy(rows.row_of[features.top_tokens[predicted]]),
+        top_probs=torch.from_numpy(features.top_probs[predicted].astype(np.float32)),
+        segments=torch.from_numpy(own),
+    )
+
+
+def block_loss(block: Block, unknown: int) -> Any:
+    """The LK loss, in nats, of a `BlockDraft` on a `BlockBatch`."""
+
+    def loss(model: BlockDraft, batch: BlockBatch) -> torch.Tensor:
+        slots = batch.slots.flatten()[batch.wanted]
+        rows = model.rows(batch).flatten(0, 1)[batch.wanted]
+        logits = model.logits(rows, slots, batch.previous)
+        each = acceptance_loss(logits, batch.top_tokens, batch.top_probs, unknown)
+        weights = block.decay**slots
+        return (each * weights).sum() / weights.sum()
+
+    return loss
+
+
+def main(command: Command) -> None:
+    """Distils WORK/block."""
+    recipe, source = command.recipe, command.target
+    features = Features(command.work / FEATURES)
+    rows = vocabulary(features, Tokenizer(source), recipe)
+    teacher = target.load_model(source)
+    hidden_layers = spread(teacher.config.num_hidden_layers, recipe.block.hidden)
+    layers = make_draft(teacher, recipe.block.layers, rows.ids)
+    model = BlockDraft(layers, features.hidden.shape[-1], recipe.block)
+    train(model, features, rows, recipe, command)
+    save_block(model, rows, hidden_layers, source, command.work / BLOCK)
+
+
+def save_block(
+    model: BlockDraft, rows: Rows, hidden_layers: Sequence[int], like: Path, out: Path
+) -> None:
+    """A checkpoint of the layers, with what is added to them beside.
+
+    Args:
+        hidden_layers: of the target, whose hidden states it reads.
+        like: a folder with the tokenizer.
+    """
+    config = model.causal_lm.config
+    config.block, config.hidden_layers = model.slots.num_embeddings, [*hidden_layers]
+    kept = {name: weight for name, weight in model.state_dict().items() if "causal" not in name}
+    with replacing_folder(out) as folder:
+        model.causal_lm.save_pretrained(folder)
+        save_rows(rows, folder)
+        torch.save(kept, folder / WEIGHTS)
+        (folder / "tokenizer.json").write_bytes((like / "tokenizer.json").read_bytes())
+
+
+def train(
+    model: BlockDraft, features: Features, rows: Rows, recipe: Recipe, command: Command
+) -> None:
+    phase = recipe.block_phase
+    examples, prefix = features.examples(skipped=1)
+
+    def epoch(number: int) -> Iterator[BlockBatch]:
+        rng = np.random.default_rng((recipe.seed, number, 1))
+        seed = recipe.seed * 100_000 + number
+        for packed in packing.pack(examples, prefix, phase.pack, phase.rows, seed):
+            yield make_batch(features, packed, rows, recipe.block, rng)
+
+    fit(
+        model,
+        epoch,
+        block_loss(recipe.block, rows.unknown),
+        phase,
+        decay=recipe.weight_decay,
+        folder=command.work,
+        configuration=target.fingerprint(recipe, "answers", "draft", "block", "block_phase"),
+    )
+
+
+if __name__ == "__main__":
+    run(main, __doc__)

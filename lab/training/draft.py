@@ -1,0 +1,172 @@
+"""The draft: some of the target's layers, distilled. `python -m lab.training.draft`
+
+It knows the tokens that the answers use most; any other token of a text is read as one unknown
+token, and is never proposed.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lab.training import packing, target
+from lab.training.command import Command, run
+from lab.training.features import FEATURES, Features
+from lab.training.fit import fit
+from lab.training.losses import acceptance_loss
+from lab.training.packing import Batch
+from lab.training.recipe import Recipe, ends
+from pipeline.text.tokenizer import Tokenizer
+
+DRAFT, TARGET_IDS = "draft", "target_ids.json"
+_LAYER = re.compile(r"(.*\.layers\.)(\d+)(\..*)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """The tokens that a draft knows, as rows of its embedding and head.
+
+    Attributes:
+        ids: the target's token of each row, ascending.
+        row_of: int64[target's vocabulary], the row of each of the target's tokens.
+        unknown: the row that all other tokens are read as, and that is never to be proposed: the
+            one whose own token answers use least.
+    """
+
+    ids: list[int]
+    row_of: NDArray[np.int64]
+    unknown: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DraftBatch:
+    """Packed rows in the draft's tokens, with the target's probabilities where it wrote.
+
+    Attributes:
+        packed: its targets are rows of the features.
+        top_tokens, top_probs: [n, top], in the draft's tokens.
+    """
+
+    packed: Batch
+    top_tokens: torch.Tensor
+    top_probs: torch.Tensor
+
+    @property
+    def segments(self) -> torch.Tensor:
+        return self.packed.segments
+
+    def to(self, device: torch.device) -> DraftBatch:
+        return DraftBatch(
+            self.packed.to(device), self.top_tokens.to(device), self.top_probs.to(device)
+        )
+
+
+def main(command: Command) -> None:
+    """Distils WORK/draft, a checkpoint of transformers, with the map of its rows beside it."""
+    recipe, source = command.recipe, command.target
+    features = Features(command.work / FEATURES)
+    rows = vocabulary(features, Tokenizer(source), recipe)
+    model = make_draft(target.load_model(source), recipe.draft.layers, rows.ids)
+    phase = recipe.draft_phase
+    examples, prefix = features.examples()
+
+    def epoch(number: int) -> Iterator[DraftBatch]:
+        seed = recipe.seed * 100_000 + number
+        for batch in packing.pack(examples, prefix, phase.pack, phase.rows, seed):
+            yield _batch(features, batch, rows)
+
+    fit(
+        model,
+        epoch,
+        lambda model, batch: _loss(model, batch, rows.unknown),
+        phase,
+        decay=recipe.weight_decay,
+        folder=command.work,
+        configuration=target.fingerprint(recipe, "answers", "draft", "draft_phase"),
+    )
+    out = command.work / DRAFT
+    target.save_model(model, source, out)
+    save_rows(rows, out)
+    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters in {out}")
+
+
+def vocabulary(features: Features, tokenizer: Tokenizer, recipe: Recipe) -> Rows:
+    """The tokens that answers use most, with those that end an answer or stand in every prompt."""
+    counts = np.bincount(features.likeliest(), minlength=tokenizer.size)
+    needed = [*(tokenizer.end_ids | features.prompt_tokens())]
+    order = counts.copy()
+    order[needed] += len(features.tokens) + 1
+    ids = np.sort(np.argsort(-order, kind="stable")[: recipe.draft.vocabulary])
+    optional = np.where(np.isin(ids, needed), np.iinfo(np.int64).max, counts[ids])
+    unknown = int(optional.argmin())
+    row_of = np.full(len(counts), unknown)
+    row_of[ids] = np.arange(len(ids))
+    return Rows(ids.tolist(), row_of, unknown)
+
+
+def save_rows(rows: Rows, folder: Path) -> None:
+    """Writes the map of a draft's rows into the folder of its checkpoint."""
+    (folder / TARGET_IDS).write_text(json.dumps(rows.ids))
+    path = folder / "config.json"
+    named = {"target_ids": TARGET_IDS, "unknown_row": rows.unknown}
+    config = json.loads(path.read_text(encoding="utf-8")) | named
+    path.write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def _batch(features: Features, packed: Batch, rows: Rows) -> DraftBatch:
+    """Args:
+    packed: rows of the features in place of tokens.
+    """
+    tokens = torch.from_numpy(rows.row_of[features.tokens[packed.tokens.numpy()]])
+    places = packed.targets[packed.targets != packing.IGNORED].numpy()
+    return DraftBatch(
+        dataclasses.replace(packed, tokens=tokens),
+        torch.from_numpy(rows.row_of[features.top_tokens[places]]),
+        torch.from_numpy(features.top_probs[places]),
+    )
+
+
+def _loss(model: Any, batch: DraftBatch, unknown: int) -> torch.Tensor:
+    logits, _ = target.packed_logits(model, batch.packed)  # in the order of the rows, as the tops
+    return acceptance_loss(logits, batch.top_tokens, batch.top_probs, unknown).mean()
+
+
+def make_draft(teacher: Any, layers: int, ids: list[int]) -> Any:
+    """A model of some of the teacher's layers, and of its rows of the vocabulary, with its weights.
+
+    Args:
+        teacher: of a family of transformers that keeps its decoder layers in a list `layers`:
+            GPT-NeoX, Llama, Qwen2 and others.
+    """
+    config = copy.deepcopy(teacher.config)
+    chosen = ends(config.num_hidden_layers, layers)
+    config.num_hidden_layers, config.vocab_size = len(chosen), len(ids)
+    if getattr(config, "layer_types", None):
+        config.layer_types = [config.layer_types[layer] for layer in chosen]
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of the target's vocabulary
+        setattr(config, name, None)
+    draft = type(teacher)(config)
+    whole = (teacher.get_input_embeddings().weight, teacher.get_output_embeddings().weight)
+    vocabularies = {id(weight) for weight in whole}
+    weights = {}
+    for name, weight in teacher.state_dict(keep_vars=True).items():
+        if match := _LAYER.fullmatch(name):
+            if int(match[2]) not in chosen:
+                continue
+            name = f"{match[1]}{chosen.index(int(match[2]))}{match[3]}"
+        weights[name] = weight[ids] if id(weight) in vocabularies else weight
+    draft.load_state_dict({name: weight.detach() for name, weight in weights.items()})
+    return draft
+
+
+if __name__ == "__main__":
+    run(main, __doc__)

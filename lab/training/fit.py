@@ -1,0 +1,216 @@
+"""The training loop: one phase of one model, resumable, with a schedule that knows the time.
+
+Knows a model, batches and a loss; nothing about where they come from.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+from tqdm import tqdm
+
+from lab.training.files import replacing
+from lab.training.quantisation import Int4Training
+from lab.training.recipe import Phase
+from pipeline.errors import UserError
+
+LOSSES = "losses.csv"
+_SAVE_EVERY = 180.0  # seconds
+_LOG_EVERY = 20  # steps
+_PAUSE = 30.0  # seconds; a step that took longer was suspended, which is not training time
+
+
+class Batch(Protocol):
+    """What a step learns from. Positions of `segments` below 0 are padding."""
+
+    @property
+    def segments(self) -> torch.Tensor: ...
+
+    def to(self, device: torch.device) -> Self: ...
+
+
+Loss = Callable[[Any, Any], torch.Tensor]  # of a model and a batch
+Epoch = Callable[[int], Iterator[Batch]]  # epoch number -> its batches, the same at each call
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a phase is. `batch` counts within the epoch, `seconds` over all runs."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def done(self, phase: Phase) -> float:
+        """The part of `phase` that is over, 0 to 1."""
+        return min(1.0, max(self.step / phase.steps, self.seconds / (60 * phase.minutes)))
+
+    def rate(self, phase: Phase) -> float:
+        """The learning rate of the next step."""
+        first, last = phase.rates
+        warm = min(1.0, (self.step + 1) / phase.warmup)
+        return warm * (first + (last - first) * self.done(phase))
+
+
+def best_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 is faster there than float32: any GPU, and CPUs with AVX-512 BF16 or AMX."""
+    if device.type == "cuda":
+        return True
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def fit(
+    model: torch.nn.Module,
+    epoch: Epoch,
+    loss_of: Loss,
+    phase: Phase,
+    *,
+    decay: float,
+    folder: Path,
+    configuration: str,
+) -> None:
+    """Trains `model` in place to the end of `phase`, from its checkpoint in `folder` if any.
+
+    Args:
+        decay: AdamW's, on matrices.
+        configuration: all that shapes this run; a checkpoint of another one is refused.
+
+    Raises:
+        UserError: the checkpoint is damaged or of another configuration, or the disk is full.
+    """
+    device = best_device()
+    path = _checkpoint(folder, phase)
+    state = _read(path, configuration)
+    if state:
+        model.load_state_dict(state["model"])
+    model.to(device).train()
+    trained = Int4Training(model, phase.int4_group)
+    optimisers = _optimisers(model, trained, phase, decay)
+    if state:
+        for optimiser, kept in zip(optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(kept)
+    progress = Progress(**state["progress"]) if state else Progress()
+
+    def save() -> None:
+        state = {
+            "configuration": configuration,
+            "model": trained.state_dict(),
+            "optimisers": [optimiser.state_dict() for optimiser in optimisers],
+            "progress": asdict(progress),
+        }
+        with replacing(path) as temporary:
+            torch.save(state, temporary)
+
+    saved = last = time.monotonic()
+    losses: list[float] = []
+    bar = tqdm(total=100, desc=phase.name, bar_format="{l_bar}{bar}| {postfix}")
+    while progress.done(phase) < 1:
+        for index, batch in enumerate(epoch(progress.epoch)):
+            if index < progress.batch:
+                continue
+            for optimiser in optimisers:
+                for group in optimiser.param_groups:
+                    group["lr"] = progress.rate(phase)
+            trained.quantise()
+            with torch.autocast(device.type, torch.bfloat16, enabled=computes_in_bfloat16(device)):
+                loss = loss_of(model, batch.to(device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            trained.pass_gradients()
+            torch.nn.utils.clip_grad_norm_(trained.parameters, 1.0)
+            for optimiser in optimisers:
+                optimiser.step()
+                optimiser.zero_grad()
+
+            now = time.monotonic()
+            losses.append(loss.item())
+            progress.batch = index + 1
+            progress.step += 1
+            progress.tokens += int((batch.segments >= 0).sum())
+            progress.seconds += min(now - last, _PAUSE)
+            last = now
+            if progress.step % _LOG_EVERY == 0:
+                mean, losses = sum(losses) / len(losses), []
+                _log(folder / LOSSES, phase, progress, mean)
+                speed = progress.tokens / progress.seconds
+                bar.n = round(100 * progress.done(phase), 1)
+                bar.set_postfix_str(f"epoch {progress.epoch}, {mean:.3f} nats, {speed:.0f} tok/s")
+            if now - saved > _SAVE_EVERY:
+                save()
+                saved = now
+            if progress.done(phase) >= 1:
+                break
+        else:
+            progress.epoch += 1
+            progress.batch = 0
+    bar.close()
+    trained.restore()
+    save()
+
+
+def _optimisers(
+    model: torch.nn.Module, trained: Int4Training, phase: Phase, decay: float
+) -> list[torch.optim.Optimizer]:
+    """AdamW; or Muon (Jordan et al. 2024) for the matrices of layers, and AdamW for the others."""
+    names = [name for name, _ in model.named_parameters()]
+    by_muon = [
+        parameter
+        for name, parameter in zip(names, trained.parameters, strict=True)
+        if phase.muon and ".layers." in name and parameter.ndim == 2
+    ]
+    known = {id(parameter) for parameter in by_muon}
+    others = [parameter for parameter in trained.parameters if id(parameter) not in known]
+    groups = [
+        {"params": [p for p in others if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    rate = phase.rates[0]
+    found: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=True)
+    ]
+    if by_muon:
+        muon = torch.optim.Muon(
+            by_muon, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
+        )
+        found.append(muon)
+    return found
+
+
+def _checkpoint(folder: Path, phase: Phase) -> Path:
+    return folder / f"{phase.name}.checkpoint"
+
+
+def _read(path: Path, configuration: str) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        made_with = state["configuration"]
+    except Exception:  # a damaged archive or pickle raises nearly anything
+        raise UserError("checkpoint", str(path), "is damaged; delete it to start over") from None
+    if made_with != configuration:
+        remedy = "was made with another configuration; delete it, or name another --work"
+        raise UserError("checkpoint", str(path), remedy)
+    return state
+
+
+def _log(path: Path, phase: Phase, progress: Progress, loss: float) -> None:
+    """One more row of the loss curve; nats."""
+    fresh = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as lines:
+        table = csv.writer(lines)
+        if fresh:
+            table.writerow(("phase", "step", "tokens", "seconds", "loss"))
+        seconds = round(progress.seconds)
+        table.writerow((phase.name, progress.step, progress.tokens, seconds, f"{loss:.4f}"))

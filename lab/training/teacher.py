@@ -1,0 +1,103 @@
+"""What the target is taught: answers of a larger model. `python -m lab.training.teacher`
+
+Qwen2.5-Coder-1.5B-Instruct, from the GGUF file that Qwen publishes (Apache-2.0), answers Dolly's
+instructions. Text of one larger model is better than that of many people, and easier to guess,
+which is what speculation lives on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from random import Random
+
+from tqdm import tqdm
+
+from lab.training import corpus
+from lab.training.base import gguf_file, read_gguf
+from lab.training.command import Command, run
+from lab.training.corpus import Record
+from lab.training.files import replacing_folder, whole_lines
+from lab.training.generation import Text, Writing, quantised, write
+from lab.training.lessons import TAUGHT, by_people
+from lab.training.repetition import loop_start
+from pipeline.runtime.model import OVModel
+from pipeline.text.tokenizer import Tokenizer
+
+TEACHER = "teacher"
+_SYSTEM = (
+    "You are Dolly, a knowledgeable and friendly expert. Answer in plain English, correctly and "
+    "to the point, in one paragraph or a short list, without an introduction. Give your own pick "
+    "where an opinion is asked for. Use at most 100 words."
+)
+_LONGEST = 220  # tokens of an answer
+_AT_ONCE = 32
+_REFUSALS = re.compile(
+    r"\bas an? (AI|artificial|language|Dolly)|\b(I'm|I am) (sorry|unable|just)"
+    r"|\bI (cannot|can't|don't)|\bAlibaba|\bQwen|\bmy training\b",
+    re.IGNORECASE,
+)
+_FOREIGN = re.compile(r"[^\x00-\u024f\u2010-\u2044\u20ac\u2200-\u22ff\u00b0]")
+
+
+def main(command: Command) -> None:
+    """Writes WORK/taught.jsonl: a line an answer, with its instruction and context."""
+    folder = command.work / TEACHER
+    if not folder.exists():
+        model, tokenizer = read_gguf(gguf_file(command.model, command.recipe.teacher_sha256))
+        with replacing_folder(folder) as made:
+            model.save_pretrained(made)
+            tokenizer.save(str(made / "tokenizer.json"))
+    ir = quantised(folder, command.work, "int8")
+    tokenizer = Tokenizer(ir)
+    end = tokenizer.vocab["<|im_end|>"]
+    asked = to_answer(command)
+    done = {tuple(json.loads(line)[:2]) for line in whole_lines(command.work / TAUGHT)}
+    missing = [
+        (number, prompt_ids(tokenizer, record))
+        for number, record in enumerate(asked)
+        if (record.instruction, record.context) not in done
+    ]
+    written = write(
+        OVModel(ir),
+        missing,
+        Writing(_LONGEST, frozenset({end})),
+        vocab_size=tokenizer.size,
+        at_once=_AT_ONCE,
+    )
+    kept = 0
+    for text in tqdm(written, total=len(missing), desc="answers"):
+        answer = acceptable(text, tokenizer, end)
+        kept += bool(answer)
+        record = asked[text.number]
+        with (command.work / TAUGHT).open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps([record.instruction, record.context, answer]) + "\n")
+    print(f"{kept} of {len(missing)} new answers kept, in {command.work / TAUGHT}")
+
+
+def to_answer(command: Command) -> list[Record]:
+    """Dolly's instructions that the teacher answers, in a shuffled order."""
+    records = [record for record in corpus.training_records(command.data) if not by_people(record)]
+    Random(command.recipe.seed).shuffle(records)
+    return records[: command.recipe.taught]
+
+
+def prompt_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
+    """The teacher's prompt, in its chat format."""
+    asked = "\n\n".join(filter(None, (record.instruction, record.context)))
+    turns = (("system", _SYSTEM), ("user", asked))
+    chat = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
+    return tokenizer.encode(f"{chat}<|im_start|>assistant\n")
+
+
+def acceptable(text: Text, tokenizer: Tokenizer, end: int) -> str:
+    """The answer; empty if it did not end, loops, refuses, or is in another script."""
+    *tokens, last = text.tokens
+    answer = tokenizer.decode(tokens).strip()
+    loops = loop_start(tokens, frozenset()) is not None
+    bad = last != end or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
+    return "" if bad else answer
+
+
+if __name__ == "__main__":
+    run(main, __doc__)
