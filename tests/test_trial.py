@@ -1,16 +1,14 @@
 """The figures of the trial, on traces whose times are given, and what becomes of its findings."""
 
-import json
-import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
-from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 
 from lab.load import trial
-from lab.load.trial import Finding, growth, overlapping, overtaken, slowdown
+from lab.load.parts import Finding
+from lab.load.trial import growth, overlapping, overtaken, slowdown
 from tests.traces import timed
 
 STEP = 0.1  # seconds
@@ -24,14 +22,9 @@ def raced(replica, began, step=STEP):
     return replace(trace, environment=environment)
 
 
-def seconds():
-    """That such a race computes."""
-    lanes = raced("a", 0.0).lanes.values()
-    return sum(lane.prefill_s + STEP * len(lane.steps) for lane in lanes)
-
-
 def test_races_overlap_where_one_began_before_the_other_had_computed_all():
-    ends = seconds()
+    lanes = raced("a", 0.0).lanes.values()
+    ends = sum(lane.prefill_s + STEP * len(lane.steps) for lane in lanes)
     after = raced("a", ends + 0.01)
     assert overlapping([raced("a", 0.0), after]) == 0
     assert overlapping([after, raced("a", 0.0), raced("b", 0.5)]) == 0
@@ -56,60 +49,26 @@ def test_memory_grows_from_the_second_third_to_the_last(sizes, more):
     assert growth(sizes) == pytest.approx(more)
 
 
-def test_what_was_found_before_a_step_failed_is_written(monkeypatch, tmp_path):
+def test_a_claim_that_does_not_hold_is_a_failure():
+    assert trial._finding("processes left", 0) == Finding({"processes left": 0})
+    found = trial._finding("a claim", 1.23456, False, "is more than 1")
+    assert found == Finding({"a claim": 1.235}, ("a claim: 1.235 is more than 1",))
+
+
+def test_what_was_found_before_a_step_failed_is_saved(monkeypatch):
     @contextmanager
     def server(*flags):
         yield SimpleNamespace(url="")
 
     def starting(server):
-        yield Finding("a claim", 1.0, "s", True)
+        yield Finding({"a claim": 1.0})
         raise RuntimeError("app.py is not ready")
 
+    saved = {}
     monkeypatch.setattr(trial, "Server", server)
     monkeypatch.setattr(trial, "_starting", starting)
-    output = tmp_path / "trial.json"
-    assert trial.main(["--output", str(output)]) == 1
-    written = json.loads(output.read_text())
-    assert [each["claim"] for each in written["findings"]] == ["a claim"]
-    assert "app.py is not ready" in written["failure"]
-
-
-def test_a_tab_is_closed_where_the_trial_fails_before(monkeypatch):
-    class Tab:
-        stdout, killed = StringIO("begun\n"), False
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            assert self.killed  # or a process would be waited for, whose race goes on
-
-        def kill(self):
-            self.killed = True
-
-    class Visitor:
-        def race(self, request):
-            return self
-
-        def wait_until_begun(self):
-            pass
-
-        stop = wait_until_begun
-
-        def failure(self, timeout):
-            return ""
-
-        def trace(self):
-            return raced("a", 1e12)
-
-    class Late(Visitor):
-        def wait_until_begun(self):
-            raise TimeoutError
-
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Tab())
-    visitors = [Visitor(), Visitor(), Visitor()]
-    steps = trial._leaving(SimpleNamespace(url=""), visitors)
-    next(steps)
-    visitors[0] = Late()
-    with pytest.raises(TimeoutError):
-        next(steps)
+    monkeypatch.setattr(trial, "save", lambda name, **results: saved.update(results))
+    assert trial.main(["--races", "6"]) == 1
+    assert saved["settings"] == {"visitors": 12, "tokens": 60, "rounds": 12, "races": 6}
+    assert saved["trial"]["a claim"] == 1.0
+    assert saved["trial"]["failures"] == ["RuntimeError: app.py is not ready"]

@@ -1,1 +1,5 @@
-"""What a server withstands: visitors, many races, hostile calls and files, broken conversions."""
+"""What a server withstands: visitors, races, hostile calls and files, broken conversions, replicas.
+
+`python -m lab.load`, `lab.load.trial` and `lab.load.simulate` measure; `server` starts `app.py` for
+all of them and for tests, `visitor` is one session of its page.
+"""

@@ -10,66 +10,19 @@ ran with its default size.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 from lab.load import calls, conversions, idle, memory, traces, visitors
-from lab.load.finding import Finding
+from lab.load.parts import Finding, run, show
 from lab.report import save
-from lab.table import table
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 
-Part = Callable[[Path], Finding]
-
 PARTS = ("visitors", "memory", "calls", "idle", "traces", "conversions")
-
-
-def run(parts: Mapping[str, Part]) -> dict[str, Any]:
-    """The figures, the failures and the seconds of each part, each in an empty folder. An exception
-    is a failure of its part.
-    """
-    results: dict[str, Any] = {}
-    for name, part in parts.items():
-        begun = perf_counter()
-        with tempfile.TemporaryDirectory(prefix=f"load-{name}-") as work:
-            try:
-                finding = part(Path(work))
-            except Exception as error:
-                traceback.print_exc()
-                finding = Finding({}, (f"{type(error).__name__}: {_first_line(error)}",))
-        seconds = round(perf_counter() - begun, 1)
-        print(f"{name}: {seconds} s, {len(finding.failures)} failures", file=sys.stderr)
-        results[name] = {
-            "seconds": seconds,
-            "failures": list(finding.failures),
-            **finding.figures,
-        }
-    return results
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
-
-
-def show(results: Mapping[str, Any]) -> None:
-    """Prints the figures as a table, and the failures."""
-    rows = [
-        [f"{name}: {figure}", json.dumps(value, ensure_ascii=False)]
-        for name, figures in results.items()
-        for figure, value in figures.items()
-        if not isinstance(value, list)
-    ]
-    table(("part", "figure"), rows)
-    for name, figures in results.items():
-        for failure in figures["failures"]:
-            print(f"{name} FAILED: {failure}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     pair = options.pair
-    parts: dict[str, Part] = {
+    parts: dict[str, Callable[[Path], Finding]] = {
         "visitors": lambda work: visitors.measure(work, pair, options.visitors, options.places),
         "memory": lambda work: memory.measure(work, pair, options.races),
         "calls": lambda work: calls.measure(work, pair, options.calls),
@@ -102,13 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "traces": lambda work: traces.measure(work, options.traces),
         "conversions": lambda work: conversions.measure(work, options.cases),
     }
-    results = run({name: parts[name] for name in PARTS if name in options.only})
-    show(results)
+
+    def in_an_empty_folder(name: str) -> Iterator[Finding]:
+        with tempfile.TemporaryDirectory(prefix=f"load-{name}-") as work:
+            yield parts[name](Path(work))
+
+    chosen = [name for name in PARTS if name in options.only]
+    results = run({name: partial(in_an_empty_folder, name) for name in chosen})
+    status = show(results)
     if options == parser.parse_args([]):
         save("load", pair=pair, **results)
     else:
         print("not saved: an option is not the default", file=sys.stderr)
-    return int(any(part["failures"] for part in results.values()))
+    return status
 
 
 if __name__ == "__main__":

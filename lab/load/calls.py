@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from lab.load.finding import Finding
 from lab.load.mutants import STRANGE, at, mutated, mutated_text, paths
-from lab.load.server import PATIENCE, Server
+from lab.load.parts import Finding
+from lab.load.server import PATIENCE, ready
 from pipeline.request import Request
 
 LONGEST = 2.0  # seconds of a call
@@ -217,10 +217,9 @@ def measure(work: Path, pair: str, count: int) -> Finding:
     kinds: Counter[str] = Counter()
     statuses: Counter[int] = Counter()
     with (
-        Server("--pair", pair, "--fixed-pair", "--cache-dir", str(work / "cache")) as server,
+        ready(work, pair) as server,
         httpx.Client(base_url=server.url, timeout=_TIMEOUT) as client,
     ):
-        server.wait_until_ready()
         config = client.get("/config").json()
         model = client.get("/v1/models").json()["data"][0]["id"]
         # The first run measures the costs again if that was disturbed while the models were loaded.

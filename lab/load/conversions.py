@@ -16,9 +16,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from lab.load.finding import Finding
+import psutil  # type: ignore[import-untyped]
+
+from lab.load.parts import Finding
 from lab.load.server import PATIENCE, ROOT, running
 from pipeline.runtime.model import OVModel
+from pipeline.text.prompt import ADDED_TOKENS
 
 _REFUSED = 2  # the exit status with a line that says why
 _LIMIT = 300.0  # seconds of a conversion
@@ -121,16 +124,17 @@ def killed(reached: Reached, folder: Path, checkpoint: Path) -> Outcome:
     """Kills a conversion when it has come so far. What it started must end, too."""
     cache, log = folder / "cache", folder / "first.log"
     process = _started(checkpoint, cache, log)
-    children: list[int] = []
+    children: list[psutil.Process] = []
     while process.poll() is None and not reached(cache, log.read_text()):
-        children = _children(process.pid) or children
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(process.pid).children() or children
         time.sleep(_PERIOD)
     process.kill()
     process.wait(PATIENCE)
     deadline = time.monotonic() + _ENDS
     while any(map(running, children)) and time.monotonic() < deadline:
         time.sleep(_PERIOD)
-    going_on = tuple(f"process {child}" for child in children if running(child))
+    going_on = tuple(f"process {child.pid}" for child in children if running(child))
     status = None if process.returncode < 0 else process.returncode
     return _next(status, log, folder, checkpoint, going_on)
 
@@ -168,15 +172,6 @@ def _started(checkpoint: Path, cache: Path, log: Path) -> subprocess.Popen[bytes
         return subprocess.Popen(
             _command(checkpoint, cache), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors
         )
-
-
-def _children(pid: int) -> list[int]:
-    """Of all its threads; none of one that ends meanwhile."""
-    found = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += [int(child) for child in thread.read_text().split()]
-    return found
 
 
 def _partial(names: Sequence[str]) -> tuple[str, ...]:
@@ -231,10 +226,8 @@ def measure(work: Path, cases: Sequence[str] = tuple(CASES)) -> Finding:
         work: an empty folder.
         cases: those of `CASES`.
     """
-    from tests.families import make_checkpoint  # loads PyTorch
-
     checkpoint = work / "checkpoint"
-    make_checkpoint("gpt_neox", checkpoint)
+    _write_checkpoint(checkpoint)
     outcomes = {}
     for number, case in enumerate(cases):
         folder = work / str(number)
@@ -248,3 +241,27 @@ def measure(work: Path, cases: Sequence[str] = tuple(CASES)) -> Finding:
             for line in failures(outcome, CASES[case].status)
         ),
     )
+
+
+def _write_checkpoint(folder: Path) -> None:
+    """A tiny GPT-NeoX of random weights, whose tokens are bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM  # loads PyTorch
+
+    config = GPTNeoXConfig(
+        vocab_size=320,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=256,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    GPTNeoXForCausalLM(config).save_pretrained(folder)
+    names = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([*ADDED_TOKENS])
+    tokenizer.save(str(folder / "tokenizer.json"))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from lab.load.finding import Finding
-from lab.load.server import PATIENCE, Server
+from lab.load.parts import Finding
+from lab.load.server import PATIENCE, ready
 
 LONGEST = 25.0  # seconds of the next answer, for which five streams fill what a connection holds
 _TOKENS = 2_000  # of a stream, which take longer than a connection holds
@@ -66,11 +66,10 @@ def measure(work: Path, pair: str, streams: int = 5, bodies: int = 10) -> Findin
         pair: a name of the registry, or a folder.
     """
     with (
-        Server("--pair", pair, "--fixed-pair", "--cache-dir", str(work / "cache")) as server,
+        ready(work, pair) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
         ExitStack() as stack,
     ):
-        server.wait_until_ready()
         model = client.get("/v1/models").json()["data"][0]["id"]
         asked = {"model": model, **_ASKED, "max_tokens": 5}
         client.post(_PATH, json=asked).raise_for_status()  # the first drafts take seconds

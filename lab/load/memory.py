@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
-import httpx
-
-from lab.load.finding import Finding
-from lab.load.server import PATIENCE, Server
-from lab.load.tab import Tab
+from lab.load.parts import Finding
+from lab.load.server import Server, ready
+from lab.load.visitor import Visitor
 from pipeline.errors import UserError
 
 LIMIT = 1.0  # MB per 100 races, between the last two counts
@@ -30,16 +29,12 @@ def check(counts: Sequence[int]) -> None:
 def resident(server: Server, counts: Sequence[int]) -> dict[int, float]:
     """Megabytes of the server's memory after each of these numbers of races."""
     found = {}
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-        config = client.get("/config").json()
-        for number in range(1, 1 + max(counts)):
-            asked = {"Instruction": f"What is {number} plus one?", "New tokens": _TOKENS}
-            with Tab(client, config) as tab:
-                *_, last, _ = tab.press("Run both", asked)
-            assert last["msg"] == "process_completed"
-            assert last["success"], last
-            if number in counts:
-                found[number] = server.memory["page"] / _MB
+    for number in range(1, 1 + max(counts)):
+        asked = {"Instruction": f"What is {number} plus one?", "New tokens": _TOKENS}
+        with closing(Visitor(server.url, page=True)) as tab:
+            tab.press("Run both", asked).wait()
+        if number in counts:
+            found[number] = server.memory["page"] / _MB
     return found
 
 
@@ -64,8 +59,7 @@ def measure(work: Path, pair: str, counts: Sequence[int]) -> Finding:
         counts: of races after which the memory is read, at least two (see `check`). The server
             keeps the last 256 visitors, so that the last two should be more.
     """
-    with Server("--pair", pair, "--fixed-pair", "--cache-dir", str(work / "cache")) as server:
-        server.wait_until_ready()
+    with ready(work, pair) as server:
         megabytes = resident(server, counts)
         logged = [f"the server's log: {line}" for line in server.errors.splitlines()]
     figures = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
 import socket
 import subprocess
 import sys
@@ -12,9 +10,11 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO
+
+import psutil  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds; others may use the cores
@@ -24,6 +24,21 @@ _OFFLINE = {
     "HF_ENDPOINT": "http://127.0.0.1:9",  # where nobody listens
     "PYTHONUNBUFFERED": "",  # off, as in most terminals
 }
+
+
+@contextmanager
+def ready(work: Path, pair: str, *flags: str) -> Iterator[Server]:
+    """A server whose models are loaded, and which visitors cannot load others into.
+
+    Args:
+        work: a folder for its caches.
+        pair: a name of the registry, or a folder.
+        flags: further ones of `app.py`.
+    """
+    cache = str(work / "cache")
+    with Server("--pair", pair, "--fixed-pair", "--cache-dir", cache, *flags) as server:
+        server.wait_until_ready()
+        yield server
 
 
 class Server:
@@ -60,12 +75,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             if self._process.poll() is None:
                 self.terminate()
@@ -113,32 +123,28 @@ class Server:
         self._process.wait()
 
     @property
-    def replicas(self) -> list[int]:
-        """The processes of its replicas; empty without."""
-        return sorted(
-            pid for pid in self.processes if _command(pid).startswith("ray::ServeReplica")
-        )
+    def processes(self) -> list[psutil.Process]:
+        """Its own, and all that it started and that still run."""
+        try:
+            own = psutil.Process(self.pid)
+            return [own, *own.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     @property
-    def processes(self) -> list[int]:
-        """Its own and all that it started and that still run."""
-        children: dict[int, list[int]] = {}
-        for pid, parent in _parents():
-            children.setdefault(parent, []).append(pid)
-        found = [self.pid]
-        for pid in found:
-            found += children.get(pid, [])
-        return found
+    def replicas(self) -> list[psutil.Process]:
+        """The processes of its replicas; empty without."""
+        return [each for each in self.processes if _command(each).startswith("ray::ServeReplica")]
 
     @property
     def memory(self) -> dict[str, int]:
         """Resident bytes of the page, of all its replicas together, and of what else it started."""
         replicas = self.replicas
-        others = {*self.processes} - {self.pid, *replicas}
+        own, *others = self.processes
         return {
-            "page": resident(self.pid),
-            "replicas": sum(map(resident, replicas)),
-            "processes of Ray": sum(map(resident, others)),
+            "page": _resident(own),
+            "replicas": sum(map(_resident, replicas)),
+            "processes of Ray": sum(_resident(each) for each in others if each not in replicas),
         }
 
     def _wait(self, condition: Callable[[], bool], state: str, timeout: float) -> None:
@@ -163,44 +169,26 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def running(pid: int) -> bool:
+def running(process: psutil.Process) -> bool:
     """Whether the process is there and has not ended."""
-    return any(pid == each for each, _ in _parents())
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
-def resident(pid: int) -> int:
-    """Bytes of a process in memory; 0 if it has ended."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _resident(process: psutil.Process) -> int:
+    with suppress(psutil.NoSuchProcess):
+        return int(process.memory_info().rss)
+    return 0
 
 
-def kill(pid: int) -> None:
-    """Ends a process as a machine without memory does."""
-    os.kill(pid, signal.SIGKILL)
+def _command(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _read(file: IO[bytes]) -> str:
     """All of it, while another process appends."""
     size = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size, 0).decode(errors="replace")
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    """All processes that have not ended, each with its parent."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found = re.match(r"(\d+) \(.*\) (\S) (\d+) ", path.read_text(), re.DOTALL)
-        except OSError:
-            continue
-        if found and found[2] != "Z":
-            yield int(found[1]), int(found[3])

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.load.finding import Finding
 from lab.load.mutants import mutated_text
+from lab.load.parts import Finding
 from pipeline.errors import UserError
 from ui.run.recorded import recorded
 from ui.session import Session

@@ -1,146 +1,116 @@
-"""What a server of replicas holds, in figures: `python -m lab.load.trial`.
+"""What a server of replicas holds, in figures.
+
+    python -m lab.load.trial
 
 Two replicas of one core each behind the page, and visitors through its API; then one process with
-two cores, and the same visitors. It takes the machine for itself for some minutes. It writes
-`results/trial.json`, and ends with status 1 if a claim does not hold or a step fails.
+two cores, and the same visitors. It takes the machine for itself for some minutes. It saves
+`lab/results/trial.json`, and ends with status 1 if a claim does not hold or a step fails.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import accumulate, cycle, islice, pairwise
-from pathlib import Path
 from statistics import fmean, median
 
-from lab.load.server import Server, kill, running
+from lab.load.parts import Finding, run, show
+from lab.load.server import Server, running
 from lab.load.visitor import LONG, Race, Visitor
-from pipeline.environment import environment
+from lab.prompts import KINDS
+from lab.report import save
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
 from pipeline.trace.record import Lane, Trace
 
-_RESULT = Path(__file__).resolve().parents[1] / "results" / "trial.json"
+_SIZES = {  # of the trial
+    "visitors": 12,
+    "tokens": 60,  # of a visitor's answer, at most
+    "rounds": 12,  # of the time per token
+    "races": 300,  # of the memory
+}
 _REPLICAS = 2
 _STARTING = 180.0  # seconds; both replicas load at once
 _TOLD = 5.0  # seconds in which a visitor is told that the replica was lost
 _FREED = 1.0  # seconds in which a replica is free for the next visitor
 _TOGETHER = 1.10  # of the time per token of a replica alone
 _DRAINED = 5.0  # seconds from SIGTERM to the end
-_GROWTH = 0.03  # of memory, from the second third of the races to the last
+_GROWTH = 3.0  # percent of memory, from the second third of the races to the last
 _OVERTAKING = 0.2  # seconds; visitors begin at the same time where two replicas are free
 _SAMPLES = 30  # of memory
+_MIB = 2**20
 _SETTINGS = PAIRS[DEFAULT_PAIR].settings
 _SHORT = Request("Name three colours.", max_new_tokens=16, **_SETTINGS)
-_ASKED = (
-    "Why is the sky blue?",
-    "What are the steps to plant a tree?",
-    "Name five animals that live in the sea.",
-    "Write a short letter to a friend.",
-    "What is a neural network?",
-    "How do I make a cup of tea?",
-    "Give three reasons to learn a language.",
-    "What is the capital of France?",
-    "Explain what a contract is.",
-    "List the planets of the solar system.",
-    "How can I sleep better?",
-    "What is the difference between a frog and a toad?",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was measured of a claim, and whether that holds it; None where nothing is claimed."""
-
-    claim: str
-    figure: float
-    unit: str
-    holds: bool | None = None
-    note: str = ""
-
 
 Findings = Iterator[Finding]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the trial; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m lab.load.trial", description=__doc__)
-    parser.add_argument("--visitors", type=int, default=12)
-    parser.add_argument("--tokens", type=int, default=60, help="of a visitor's answer, at most")
-    parser.add_argument("--rounds", type=int, default=12, help="of the time per token")
-    parser.add_argument("--races", type=int, default=300, help="of the memory")
-    parser.add_argument("--output", type=Path, default=_RESULT)
-    options = parser.parse_args(arguments)
-    started, findings, failure = time.monotonic(), list[Finding](), ""
-    try:
-        for finding in _findings(options):
-            findings.append(finding)
-            print(_line(finding), flush=True)
-    except Exception as error:  # what was found before is kept
-        failure = f"{type(error).__name__}: {error}"
-        print(failure, file=sys.stderr)
-    result = {
-        "command": "python -m lab.load.trial",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment() | {"ray": version("ray")},
-        "settings": {name: value for name, value in vars(options).items() if name != "output"},
-        "seconds": time.monotonic() - started,
-        "failure": failure,
-        "findings": [asdict(each) for each in findings],
-    }
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if failure or any(each.holds is False for each in findings) else 0
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.load.trial", description=__doc__.splitlines()[0]
+    )
+    for name, size in _SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=size)
+    sizes = vars(parser.parse_args(arguments))
+    results = run({"trial": lambda: _findings(**sizes)})
+    status = show(results)
+    save("trial", ray=version("ray"), settings=sizes, **results)
+    return status
 
 
 # --- what is tried --------------------------------------------------------------------------------
 
 
-def _findings(options: argparse.Namespace) -> Findings:
+def _findings(visitors: int, tokens: int, rounds: int, races: int) -> Findings:
     """All steps, one after the other."""
+    asked = [instruction for each in KINDS.values() for instruction, context in each if not context]
     requests = [
-        Request(asked, max_new_tokens=options.tokens, **_SETTINGS)
-        for asked in islice(cycle(_ASKED), options.visitors)
+        Request(instruction, max_new_tokens=tokens, **_SETTINGS)
+        for instruction in islice(cycle(asked), visitors)
     ]
     texts: list[list[str]] = []
-    flags = ("--replicas", str(_REPLICAS), "--threads", "1", "--queue-size", str(len(requests)))
+    flags = ("--replicas", str(_REPLICAS), "--threads", "1", "--queue-size", str(visitors))
     with Server(*flags) as server:
         yield from _starting(server)
-        with _visitors(server, len(requests) + _REPLICAS + 1) as visitors:
-            late, first, queue = visitors[0], visitors[1 : _REPLICAS + 1], visitors[_REPLICAS + 1 :]
+        with _opened(server, visitors + _REPLICAS + 1) as opened:
+            late, first, queue = opened[0], opened[1 : _REPLICAS + 1], opened[_REPLICAS + 1 :]
             yield from _first(late)
             yield from _many(queue, requests, texts, f"{_REPLICAS} replicas of one core")
-            yield from _together(first, requests[0], options.rounds)
+            yield from _together(first, requests[0], rounds)
             yield from _leaving(server, queue)
             yield from _refusing(late, first, queue)
             yield from _losing(server, first)
-            yield from _memory(server, first, options.races)
+            yield from _memory(server, first, races)
             yield from _draining(server, first)
-    with Server("--threads", str(_REPLICAS), "--queue-size", str(len(requests))) as server:
+    with Server("--threads", str(_REPLICAS), "--queue-size", str(visitors)) as server:
         server.wait_until_ready(_STARTING)
-        with _visitors(server, len(requests)) as visitors:
-            visitors[0].race(_SHORT).trace()  # measures what drafts cost, as replicas do on load
-            yield from _many(visitors, requests, texts, f"one process of {_REPLICAS} cores")
+        with _opened(server, visitors) as opened:
+            opened[0].race(_SHORT).trace()  # measures what drafts cost, as replicas do on load
+            yield from _many(opened, requests, texts, f"one process of {_REPLICAS} cores")
     there, alone = texts
     differ = sum(one != other for one, other in zip(there, alone, strict=True))
-    claim = "greedy texts that differ from the single process's"
-    yield Finding(claim, differ, "", not differ, f"{len(alone)} texts")
+    claim = f"of {len(alone)} greedy texts, those that differ from the single process's"
+    yield _finding(claim, differ, not differ)
+
+
+def _finding(claim: str, figure: float, holds: bool = True, note: str = "") -> Finding:
+    """A figure, and a failure if what is claimed of it does not hold."""
+    figure = round(figure, 3)
+    return Finding({claim: figure}, () if holds else (f"{claim}: {figure} {note}".rstrip(),))
 
 
 def _starting(server: Server) -> Findings:
     began = time.monotonic()
     server.wait_until_ready(_STARTING)
-    yield Finding("from the start until all replicas are ready", time.monotonic() - began, "s")
+    yield _finding("seconds from the start until all replicas are ready", time.monotonic() - began)
     for what, used in server.memory.items():
-        yield Finding(f"memory of the {what}, ready", used / 2**20, "MiB")
+        yield _finding(f"MiB of the {what}, ready", used / _MIB)
 
 
 def _first(visitor: Visitor) -> Findings:
@@ -149,7 +119,7 @@ def _first(visitor: Visitor) -> Findings:
         race = visitor.race(_SHORT)
         delays.append(race.wait_until_begun())
         race.trace()
-    yield Finding("from a visitor's call to the first token, median of 5", median(delays), "s")
+    yield _finding("seconds from a call to the first token, median of 5", median(delays))
 
 
 def _many(
@@ -161,16 +131,14 @@ def _many(
     traces = [race.trace() for race in races]
     minutes = (time.monotonic() - began) / 60
     texts.append([lane.text for trace in traces for lane in trace.lanes.values()])
-    yield Finding(f"races a minute, {len(races)} visitors, {where}", len(races) / minutes, "")
+    yield _finding(f"races a minute, {len(races)} visitors, {where}", len(races) / minutes)
     if any("replica" not in trace.environment for trace in traces):
         return
     used = len({_replica(trace) for trace in traces})
-    yield Finding("replicas that raced", used, "", used == _REPLICAS)
-    for claim, count in (
-        ("races that overlap in a replica", overlapping(traces)),
-        ("visitors who overtook one who came earlier", overtaken(traces)),
-    ):
-        yield Finding(claim, count, "", count == 0)
+    yield _finding("replicas that raced", used, used == _REPLICAS)
+    overlaps, overtakes = overlapping(traces), overtaken(traces)
+    yield _finding("races that overlap in a replica", overlaps, not overlaps)
+    yield _finding("visitors who overtook one who came earlier", overtakes, not overtakes)
 
 
 def _together(visitors: Sequence[Visitor], request: Request, rounds: int) -> Findings:
@@ -183,52 +151,33 @@ def _together(visitors: Sequence[Visitor], request: Request, rounds: int) -> Fin
     for lane in ("autoregressive", "speculative"):
         ratio = slowdown(alone, together, lane)
         ms = 1e3 * median(_cost(trace.lanes[lane]) for trace in together)
-        yield Finding(
-            f"time per token with all replicas at work, over one alone, {lane}",
-            ratio,
-            "×",
-            ratio <= _TOGETHER,
-            f"{ms:.1f} ms; at most {_TOGETHER:.2f}; {rounds} rounds",
-        )
+        yield _finding(f"ms per token with all replicas at work, {lane}", ms)
+        claim = f"time per token with all replicas at work, over one alone, {lane}"
+        yield _finding(claim, ratio, ratio <= _TOGETHER, f"is more than {_TOGETHER}")
 
 
 def _leaving(server: Server, visitors: Sequence[Visitor]) -> Findings:
     """While others wait, one leaves: how soon does the next one begin?"""
     for how in ("Stop", "a closed tab"):
         staying, waiting = visitors[0].race(LONG), visitors[1]
-        with ExitStack() as stack:
-            if how == "Stop":
-                race = visitors[2].race(LONG)
-                race.wait_until_begun()
-                leave: Callable[[], None] = race.stop
-            else:
-                command = [sys.executable, "-m", "lab.load.visitor", server.url]
-                tab = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-                stack.enter_context(tab)
-                stack.callback(tab.kill)  # else the context would wait for its race
-                assert tab.stdout
-                tab.stdout.readline()
-                leave = tab.kill
+        with closing(Visitor(server.url)) as visitor:
+            race = visitor.race(LONG)
+            race.wait_until_begun()
+            leave: Callable[[], None] = race.stop if how == "Stop" else visitor.close
             staying.wait_until_begun()
             next_one = waiting.race(_SHORT)
             left = time.time()
             leave()
             freed = _began(next_one.trace()) - left
-        yield Finding(
-            f"from {how} until the replica has begun the next race",
-            freed,
-            "s",
-            0 <= freed <= _FREED,
-        )
+        claim = f"seconds from {how} until the replica has begun the next race"
+        yield _finding(claim, freed, 0 <= freed <= _FREED)
         staying.stop()
         staying.failure(_STARTING)
 
 
 def _refusing(late: Visitor, first: Sequence[Visitor], queue: Sequence[Visitor]) -> Findings:
     """Every replica and every place in the queue is taken, and one more comes."""
-    racing = [visitor.race(LONG) for visitor in first]
-    for race in racing:
-        race.wait_until_begun()
+    racing = _racing(first)
     waiting = [visitor.race(_SHORT) for visitor in queue]
     asked = time.monotonic()
     line = late.race(_SHORT).failure(_TOLD)
@@ -236,41 +185,37 @@ def _refusing(late: Visitor, first: Sequence[Visitor], queue: Sequence[Visitor])
     for race in racing:
         race.stop()
     answered = sum(race.trace().finished for race in waiting)
-    yield Finding(
-        "until one visitor too many is refused", seconds, "s", "full" in line.lower(), line[:120]
-    )
-    yield Finding("visitors of the full queue answered", answered, "", answered == len(waiting))
+    claim = "seconds until one visitor too many is refused"
+    yield _finding(claim, seconds, "full" in line.lower(), line)
+    yield _finding("visitors of the full queue answered", answered, answered == len(waiting))
 
 
 def _losing(server: Server, visitors: Sequence[Visitor]) -> Findings:
     """A replica is killed in the middle of a race."""
-    before = server.replicas
-    races = [visitor.race(LONG) for visitor in visitors[:_REPLICAS]]
-    for race in races:
-        race.wait_until_begun()
+    replica, races = server.replicas[0], _racing(visitors)
     killed = time.monotonic()
-    kill(before[0])
+    replica.kill()
     while not any(race.ended for race in races) and time.monotonic() - killed < _STARTING:
         time.sleep(0.01)
     seconds = time.monotonic() - killed
     lost = [at for at, race in enumerate(races) if race.ended]
     line = races[lost[0]].failure(_TOLD) if lost else ""
     told = seconds <= _TOLD and "run it again" in line and len(lost) == 1
-    yield Finding("from kill -9 until its visitor is told", seconds, "s", told, line)
+    yield _finding("seconds from kill -9 until its visitor is told", seconds, told, line)
     again = visitors[lost[0] if lost else 0].race(_SHORT)
-    for at, race in enumerate(races):
-        if at not in lost:
-            unharmed = not race.ended
-            yield Finding("other races that went on", int(unharmed), "", unharmed)
-            race.stop()
+    others = [race for at, race in enumerate(races) if at not in lost]
+    went_on = sum(not race.ended for race in others)
+    yield _finding("other races that went on", went_on, went_on == len(others))
+    for race in others:
+        race.stop()
     whole = again.trace().finished
-    yield Finding("that visitor's next race, whole", int(whole), "", whole)
+    yield _finding("that visitor's next race, whole", int(whole), whole)
     ids = set[str]()
     while len(ids) < _REPLICAS and time.monotonic() - killed < _STARTING:
-        pair = [visitor.race(_SHORT) for visitor in visitors[:_REPLICAS]]
+        pair = [visitor.race(_SHORT) for visitor in visitors]
         ids = {_replica(race.trace()) for race in pair}
     back = time.monotonic() - killed
-    yield Finding("from kill -9 until all replicas race", back, "s", len(ids) == _REPLICAS)
+    yield _finding("seconds from kill -9 until all replicas race", back, len(ids) == _REPLICAS)
 
 
 def _memory(server: Server, visitors: Sequence[Visitor], races: int) -> Findings:
@@ -282,27 +227,40 @@ def _memory(server: Server, visitors: Sequence[Visitor], races: int) -> Findings
             race.trace()
         if at % every < len(visitors):
             for what, size in server.memory.items():
-                used[what].append(size / 2**20)
+                used[what].append(size / _MIB)
     for what, sizes in used.items():
-        more = growth(sizes)
-        note = f"{sizes[0]:.0f} MiB at first, {sizes[-1]:.0f} MiB at last; at most {_GROWTH:.0%}"
-        claim = f"growth of the memory of the {what} in the last third of {races} races"
-        yield Finding(claim, 100 * more, "%", more <= _GROWTH, note)
+        more = 100 * growth(sizes)
+        yield _finding(f"MiB of the {what}, after all races", sizes[-1])
+        claim = f"percent that the {what} grew by in the last third of {races} races"
+        yield _finding(claim, more, more <= _GROWTH, f"is more than {_GROWTH}")
 
 
 def _draining(server: Server, visitors: Sequence[Visitor]) -> Findings:
     """SIGTERM in the middle of races."""
-    races, processes = [visitor.race(LONG) for visitor in visitors], server.processes
-    for race in races:
-        race.wait_until_begun()
+    races, processes = _racing(visitors), server.processes
     began = time.monotonic()
     status = server.terminate()
     seconds = time.monotonic() - began
-    yield Finding("from SIGTERM to the end", seconds, "s", status == 0 and seconds <= _DRAINED)
-    given = sum(_cancelled(race) for race in races)
-    yield Finding("races cut off whose visitor has the trace", given, "", given == len(races))
+    yield _finding("seconds from SIGTERM to the end", seconds, not status and seconds <= _DRAINED)
+    given = sum(map(_cancelled, races))
+    yield _finding("races cut off whose visitor has the trace", given, given == len(races))
     left = sum(map(running, processes))
-    yield Finding("processes left", left, "", left == 0)
+    yield _finding("processes left", left, not left)
+
+
+def _racing(visitors: Sequence[Visitor]) -> list[Race]:
+    """A long race of each, begun."""
+    races = [visitor.race(LONG) for visitor in visitors]
+    for race in races:
+        race.wait_until_begun()
+    return races
+
+
+@contextmanager
+def _opened(server: Server, count: int) -> Iterator[list[Visitor]]:
+    """So many visitors of the server."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Visitor(server.url))) for _ in range(count)]
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -372,18 +330,6 @@ def _cancelled(race: Race) -> bool:
     if race.failure(_TOLD):
         return False
     return {lane.finish for lane in race.trace().lanes.values()} == {"cancelled"}
-
-
-@contextmanager
-def _visitors(server: Server, count: int) -> Iterator[list[Visitor]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(closing(Visitor(server.url))) for _ in range(count)]
-
-
-def _line(finding: Finding) -> str:
-    mark = {None: "     ", True: "holds", False: "FAILS"}[finding.holds]
-    note = f"  ({finding.note})" if finding.note else ""
-    return f"{mark}  {finding.figure:8.2f} {finding.unit:3}  {finding.claim}{note}"
 
 
 if __name__ == "__main__":

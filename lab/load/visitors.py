@@ -1,44 +1,44 @@
 """Many visitors at once: each gets the answer to its own question, in the order of arrival.
 
-They come one after the other, faster than races end, until the queue is full and beyond. The
-program of the first ninth is killed. Of the others who get a place, a ninth leaves in its race and
-a ninth from the queue, while others still come.
+They come one after the other, faster than races end, until the queue is full and beyond. The first
+ninth close their tabs once all have come. Of the others who get a place, a ninth leaves in its race
+and a ninth from the queue, while others still come.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
-from lab.load.finding import Finding
-from lab.load.server import PATIENCE, Server
+from lab.load.parts import Finding
+from lab.load.server import ready
 from lab.load.visitor import Race, Visitor
 from lab.prompts import KINDS
 from pipeline.dolly import Dolly
 from pipeline.request import Request
 from pipeline.trace.record import Trace
 
-Outcome = Literal["answered", "left its race", "left the queue", "killed", "refused", "lost"]
-Leaving = Literal["racing", "waiting"]
+Outcome = Literal[
+    "answered", "left its race", "left the queue", "closed its tab", "refused", "lost"
+]
+Leaving = Literal["racing", "waiting", "closing"]
 
 _LENGTHS = (8, 24, 64, 128)  # new tokens
-_SHARE = 9  # one of so many leaves in its race, one from the queue, and one is killed
+_SHARE = 9  # one of so many leaves in its race, one from the queue, and one closes its tab
 _ROLES: Mapping[int, Leaving] = {4: "racing", 8: "waiting"}  # of those who get a place, by number
 _PATIENT = 0.2  # seconds in the queue before one who leaves it does: a few more come meanwhile
 _PERIOD = 0.02  # seconds between two looks at all answers
 _EXACT = 1e-6  # seconds; times of one look differ by rounding
 _LATEST = 600.0  # seconds for all answers
-_CONNECTING = 4  # clients that connect at the same time
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Guest:
         """Asks; returns whether the server has queued it, or begun.
 
         Args:
-            leaving: when it presses Stop; None if it stays.
+            leaving: when it presses Stop, or that it closes its tab; None if it stays.
         """
         self._leaving = leaving
         if leaving == "racing":  # long enough to be left
@@ -86,8 +86,15 @@ class Guest:
         self.visit.number, self.visit.arrived_s = number, time.perf_counter()
         race = self._visitor.race(self.visit.request)
         self.visit.rank = race.rank
-        self._race = race  # from now on, others look
+        if leaving != "closing":
+            self._race = race  # from now on, others look
         return race.rank is not None or not race.ended
+
+    def leave(self) -> None:
+        """Closes its tab, if that is its role."""
+        if self._leaving == "closing":
+            self.visit.outcome = "closed its tab"
+            self._visitor.close()
 
     def look(self, now: float) -> bool:
         """Notes what has come; returns whether that was all.
@@ -96,7 +103,7 @@ class Guest:
             now: when this look at all visitors began, in seconds of the run.
         """
         if self._race is None or now < self.visit.arrived_s:  # the next look is in time for it
-            return False
+            return self.visit.outcome == "closed its tab"
         waited = now - self.visit.arrived_s
         if self.visit.first_token_s is None and self._race.begun:
             self.visit.first_token_s = waited
@@ -121,21 +128,6 @@ class Guest:
             self.visit.line = str(error)
             self.visit.outcome = "refused" if "Queue is full" in self.visit.line else "lost"
 
-    def close(self) -> None:
-        self._visitor.close()
-
-
-def _ask_and_wait(url: str, requests: Sequence[Request], connected: Any, queued: Any) -> None:
-    """Runs in a process that is killed. Passes the first barrier when it could ask, and the second
-    when it has.
-    """
-    visitors = [Visitor(url) for _ in requests]
-    connected.wait()
-    for visitor, request in zip(visitors, requests, strict=True):
-        visitor.race(request)
-    queued.wait()
-    time.sleep(_LATEST)
-
 
 def questions(count: int, seed: int) -> list[Request]:
     """Requests of mixed lengths, no two of them alike."""
@@ -153,14 +145,12 @@ def questions(count: int, seed: int) -> list[Request]:
 
 def come(url: str, count: int, seed: int = 0) -> list[Visit]:
     """What becomes of so many visitors of the server, in the order of arrival."""
-    requests = questions(count, seed)
-    killed, others = requests[: count // _SHARE], requests[count // _SHARE :]
-    with ThreadPoolExecutor(_CONNECTING) as pool, ExitStack() as stack:
+    with ExitStack() as stack:
         guests = [
-            Guest(stack.enter_context(closing(visitor)), request)
-            for visitor, request in zip(pool.map(Visitor, [url] * len(others)), others, strict=True)
+            Guest(stack.enter_context(closing(Visitor(url))), request)
+            for request in questions(count, seed)
         ]
-        arriving = pool.submit(_arrive, url, killed, guests)
+        arriving = stack.enter_context(ThreadPoolExecutor(1)).submit(_arrive, guests)
         waiting, deadline = guests, time.monotonic() + _LATEST
         while waiting and time.monotonic() < deadline:
             now = time.perf_counter()
@@ -169,35 +159,19 @@ def come(url: str, count: int, seed: int = 0) -> list[Visit]:
                 arriving.result()
             time.sleep(_PERIOD)
         arriving.result()
-    gone = [Visit(number, each, "killed") for number, each in enumerate(killed)]
-    return gone + [guest.visit for guest in guests]
+    return [guest.visit for guest in guests]
 
 
-def _arrive(url: str, killed: Sequence[Request], guests: Sequence[Guest]) -> None:
+def _arrive(guests: Sequence[Guest]) -> None:
     """One after the other. Who gets a place is counted, and some of them leave."""
-    admitted = 0
-    with _doomed(url, killed):
-        for number, guest in enumerate(guests, start=len(killed)):
+    closing_tabs, admitted = len(guests) // _SHARE, 0
+    for number, guest in enumerate(guests):
+        if number < closing_tabs:
+            guest.arrive(number, "closing")
+        else:
             admitted += guest.arrive(number, _ROLES.get(admitted % _SHARE))
-
-
-@contextmanager
-def _doomed(url: str, requests: Sequence[Request]) -> Iterator[None]:
-    """Within the context these requests wait; at its end, the program that asked is killed."""
-    if not requests:
-        yield
-        return
-    context = multiprocessing.get_context("spawn")
-    barriers = context.Barrier(2, timeout=PATIENCE), context.Barrier(2, timeout=PATIENCE)
-    process = context.Process(target=_ask_and_wait, args=(url, requests, *barriers))
-    process.start()
-    try:
-        for barrier in barriers:
-            barrier.wait()
-        yield
-    finally:
-        process.kill()
-        process.join()
+    for guest in guests:
+        guest.leave()
 
 
 def failures(visits: Sequence[Visit], texts: Mapping[Request, str], places: int) -> Iterator[str]:
@@ -252,27 +226,19 @@ def measure(work: Path, pair: str, count: int, places: int) -> Finding:
         work: an empty folder.
         pair: a name of the registry, or a folder.
     """
-    flags = ("--pair", pair, "--fixed-pair", "--queue-size", str(places))
-    with Server(*flags, "--cache-dir", str(work / "cache")) as server:
-        server.wait_until_ready()
+    with ready(work, pair, "--queue-size", str(places)) as server:
         visits = come(server.url, count)
         found = [f"the server's log: {line}" for line in server.errors.splitlines()]
-    answered = [visit.request for visit in visits if visit.outcome == "answered"]
-    found += failures(visits, _texts(pair, answered), places)
-    outcomes = dict(Counter(visit.outcome for visit in visits))
+    answered = {visit.request for visit in visits if visit.outcome == "answered"}
+    dolly = Dolly(pair)  # the greedy text of each, by the target alone in this process
+    texts = {
+        each: dolly.start(each, "autoregressive").finish().lanes["autoregressive"].text
+        for each in answered
+    }
     figures = {
         "visitors": count,
         "places": places,
-        "outcomes": outcomes,
+        "outcomes": dict(Counter(visit.outcome for visit in visits)),
         "median_first_token_s_by_rank": delays(visits),
     }
-    return Finding(figures, tuple(found))
-
-
-def _texts(pair: str, requests: Sequence[Request]) -> dict[Request, str]:
-    """The greedy text of each, by the target alone in this process."""
-    dolly = Dolly(pair)
-    return {
-        each: dolly.start(each, "autoregressive").finish().lanes["autoregressive"].text
-        for each in requests
-    }
+    return Finding(figures, (*found, *failures(visits, texts, places)))
