@@ -54,7 +54,7 @@ class Replica:
     Args:
         choice: of the pair, whose models are in the store of this machine.
         cores: number of cores.
-        load: compiles the pair.
+        load: compiles the pair; None does as `Dolly.of`.
     """
 
     def __init__(
@@ -66,7 +66,11 @@ class Replica:
         try:
             self._cores = claim(cores)
             self._cores.pin()
-            self._dolly = (load or _load)(replace(choice, threads=cores))
+            if load is None:
+                from pipeline.dolly import Dolly
+
+                load = Dolly.of
+            self._dolly = load(replace(choice, threads=cores))
             self._dolly.start(Request(_WARM, max_new_tokens=4, **choice.pair.settings)).finish()
         except UserError as error:  # Ray Serve would try again, and hide it in its log
             self._failure = error
@@ -124,9 +128,3 @@ def _placed(run: Run, place: dict[str, Any]) -> Trace:
     """The trace as it stands, with where it runs."""
     trace = run.trace()
     return replace(trace, environment=trace.environment | place)
-
-
-def _load(choice: Choice) -> Dolly:
-    from pipeline.dolly import Dolly
-
-    return Dolly.of(choice)

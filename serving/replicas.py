@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
 from pipeline.decoding.drafters.hybrid import MEMORY
 from pipeline.decoding.events import FinishReason
@@ -76,7 +76,8 @@ class Replicas:
             UserError: the prompt does not fit into the context, or there is no such mode.
         """
         check_mode(mode)
-        prompt = self._tokenizer.ask(request.instruction, request.context)
+        tokenizer = self._tokenizer
+        prompt = tokenizer.ask(request.instruction, request.context)
         unbounded = find_policy(request.kv_cache).unbounded
         request.budget(len(prompt), None if unbounded else self._context_length)
         about = {
@@ -86,14 +87,13 @@ class Replicas:
             "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
+        recorders = {
+            lane: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, request.stop)
+            for lane in lanes_of(mode)
+        }
         copied = memory if request.drafter == MEMORY.name else None
         return ReplicaRun(
-            self._tokenizer,
-            lanes_of(mode),
-            request.stop,
-            about,
-            lambda: self._call(request, mode, copied),
-            self._memory,
+            Recording(recorders, about), lambda: self._call(request, mode, copied), self._memory
         )
 
     def token_bytes(self, token: int) -> bytes:
@@ -101,39 +101,23 @@ class Replicas:
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What the replicas used in their latest reports, of the last minute."""
-        since = time.monotonic() - _KEPT
-        for replica, (when, _) in [*self._memory.items()]:
-            if when < since:
-                self._memory.pop(replica, None)
-        return tuple(use for _, uses in [*self._memory.values()] for use in uses)
+        since, reports = time.monotonic() - _KEPT, [*self._memory.values()]
+        return tuple(use for when, uses in reports if when >= since for use in uses)
 
 
 class ReplicaRun:
     """A request being answered by a replica; its trace is recorded here from the updates.
 
     Args:
-        tokenizer: of the target.
-        lanes: their names.
-        stops: texts that end an answer.
-        about: the fields of the trace that no lane changes, until the replica sends its own.
+        recording: of its lanes, empty.
         call: has it answered.
-        memory: receives what each replica uses; without it once a run there has failed.
+        memory: receives what each replica uses; a replica leaves it once a run there has failed.
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        lanes: tuple[str, ...],
-        stops: tuple[str, ...],
-        about: dict[str, Any],
-        call: Callable[[], Response],
-        memory: MemoryReports,
+        self, recording: Recording, call: Callable[[], Response], memory: MemoryReports
     ) -> None:
-        self._call, self._memory = call, memory
-        recorders = {
-            name: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, stops) for name in lanes
-        }
-        self._recording = Recording(recorders, about)
+        self._recording, self._call, self._memory = recording, call, memory
 
     def __iter__(self) -> Generator[Update | Progress | None, None, None]:
         """Has the request answered. A lane left without an end gets one in the trace.
@@ -152,12 +136,7 @@ class ReplicaRun:
                         self._begin(message)
                     case Report():
                         self._memory[self._replica] = time.monotonic(), message.memory
-                        for update in message.updates:
-                            if isinstance(update, Update):
-                                lane, event, pools = update.lane, update.event, update.pools
-                                yield self._recording.record(lane, event, pools)
-                            else:
-                                yield update
+                        yield from map(self._recorded, message.updates)
         except Exception:
             reason = FinishReason.ERROR
             self._memory.pop(self._replica, None)  # it may be gone, and its memory with it
@@ -179,6 +158,12 @@ class ReplicaRun:
         """Takes over where and when it runs, and with which models."""
         there = {"created": trace.created, "environment": trace.environment, "pair": trace.pair}
         self._recording.about |= there
+
+    def _recorded(self, update: Update | Progress) -> Update | Progress:
+        """The update with the texts that its replica has not made."""
+        if isinstance(update, Progress):
+            return update
+        return self._recording.record(update.lane, update.event, update.pools)
 
     @property
     def _replica(self) -> str:

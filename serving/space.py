@@ -2,8 +2,8 @@
 
     python -m serving.space DIR
 
-It holds what `python app.py` reads with the embedded pair, and nothing else: no tests, training or
-benchmarks, and none of the pictures of the documentation. A container serves the same folder
+It holds what `python app.py` reads with the embedded pair, and nothing else: no tests, no training,
+no load runs, and none of the pictures of the documentation. A container serves the same folder
 (`Dockerfile`).
 """
 
@@ -45,7 +45,8 @@ def write(folder: Path) -> list[Path]:
     try:
         held = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
         if others := [name for name in held if name != ".git"]:
-            remedy = f"is not empty ({_named(others)}); empty it, or name another folder"
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            remedy = f"is not empty ({others[0]}{more}); empty it, or name another folder"
             raise UserError("folder", str(folder), remedy)
         files = {**_FILES, **{name: name for name in _in_folders()}}
         for name, source in files.items():
@@ -92,11 +93,6 @@ def _needs_lfs(file: Path) -> bool:
         return True
     with file.open("rb") as content:
         return b"\0" in content.read(_PROBED)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

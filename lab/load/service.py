@@ -10,7 +10,6 @@
   (`lab/results/full_size.json`), at an acceptance of 0.5, about that of the embedded pair;
   the prompt in passes of nine tokens, the widest that was measured. A target was loaded twice in
   that measurement, so memory is half of its peak.
-- `dolly-v2-12b`, two cores, *projected*: the same, by the number of parameters.
 
 The lengths of prompts and answers are those of the 60 held-out records whose answers the card of
 `dolly-smol` prints, cut at the tokens that the page begins with. Each race is one of them.
@@ -21,16 +20,15 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any
 
+from lab.report import RESULTS
 from pipeline.decoding.economics import CostModel, Costs
-from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED, PAIRS
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.text.tokenizer import Tokenizer
 
-_RESULTS = Path(__file__).resolve().parents[1] / "results"
 _PAGE, _AUTOREGRESSIVE = "as the page begins", "autoregressive"
 _HYBRID = "this project, hybrid"  # what the page begins with, among the engines
 _ACCEPTANCE = 0.5
@@ -44,7 +42,7 @@ class Service:
     Attributes:
         pair: its name.
         cores: of a replica.
-        basis: "derived", "predicted" or "projected".
+        basis: "derived" or "predicted".
         seconds: of races, equally likely; both lanes, prompts included.
         memory_bytes: of a replica.
     """
@@ -76,7 +74,7 @@ class Length:
 def services() -> tuple[Service, ...]:
     """All that are known, the smallest first."""
     lengths = record_lengths()
-    return (*_embedded(lengths), *_full_size(lengths))
+    return (*_embedded(lengths), _full_size(lengths))
 
 
 def record_lengths() -> list[Length]:
@@ -115,40 +113,21 @@ def _embedded(lengths: list[Length]) -> tuple[Service, Service]:
     )
 
 
-def _full_size(lengths: list[Length]) -> tuple[Service, Service]:
-    """Of Dolly v2 3B and 12B, in INT8."""
+def _full_size(lengths: list[Length]) -> Service:
+    """Of Dolly v2 3B, in INT8."""
     result = _result("full_size")
     measured = result["races"]["int8"]["costs"]
     costs = Costs(measured["draft"], tuple(measured["verify"]))
-    memory = result["stages"]["race int8"]["peak_gib"] / 2 * _GIB
-    small, large = (PAIRS[f"dolly-v2-{size}"].target.parameters for size in ("3b", "12b"))
-    factor = large / small
-    verify = tuple(factor * seconds for seconds in costs.verify)
-    larger = Costs(costs.verify[0], verify)  # its draft is the 3B
-    races = _races(lengths, costs, costs.draft)
-    larger_races = _races(lengths, larger, costs.verify[-1])
-    both = int(memory * (1 + factor))
-    return (
-        Service("dolly-v2-3b", 2, "predicted", races, int(memory)),
-        Service("dolly-v2-12b", 2, "projected", larger_races, both),
-    )
-
-
-def _races(lengths: list[Length], costs: Costs, draft_pass: float) -> tuple[float, ...]:
-    """Seconds of both lanes.
-
-    Args:
-        costs: in seconds.
-        draft_pass: seconds of the draft's pass over as many tokens of a prompt as the target's.
-    """
     speedup = max(
         CostModel(_ACCEPTANCE, costs.in_steps, length).speedup
         for length in range(1, MAX_DRAFT_LENGTH + 1)
     )
     widest, a_token = len(costs.verify), costs.verify[0] * (1 + 1 / speedup)
-    a_pass = 2 * costs.verify[-1] + draft_pass
-    return tuple(math.ceil(n.prompt / widest) * a_pass + n.answer * a_token for n in lengths)
+    a_pass = 2 * costs.verify[-1] + costs.draft
+    seconds = (math.ceil(n.prompt / widest) * a_pass + n.answer * a_token for n in lengths)
+    memory = result["stages"]["race int8"]["peak_gib"] / 2 * _GIB
+    return Service("dolly-v2-3b", 2, "predicted", tuple(seconds), int(memory))
 
 
 def _result(name: str) -> Any:
-    return json.loads((_RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))

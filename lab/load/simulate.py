@@ -10,24 +10,19 @@ result is `lab/results/simulation.json`, and the tables those of `serving/README
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lab.load.queueing import Queue, waits
 from lab.load.service import Service, services
-from pipeline.environment import environment
+from lab.report import save
 from pipeline.models.pairs import DEFAULT_PAIR
 
-RESULT = Path(__file__).resolve().parents[1] / "results" / "simulation.json"
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)
 STEPS = (  # visitors a minute; also × 10 and × 100
     *(10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30),
@@ -41,20 +36,7 @@ VISITORS, WARM_UP, BATCHES = 200_000, 0.1, 20
 NOTICED = 0.05  # seconds of mean wait, from which formula and simulation are compared
 _DIGITS = 4  # of numbers in the result
 
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Seconds that visitors waited, and the share that waited at all.
-
-    Attributes:
-        error: the standard error of the mean, from batches of successive visitors.
-    """
-
-    waiting: float
-    mean: float
-    median: float
-    p95: float
-    error: float
+Waits = dict[str, float]  # seconds, and the share that waits at all
 
 
 def simulated(queue: Queue, races: Sequence[float], visitors: int = VISITORS) -> Waits:
@@ -63,27 +45,42 @@ def simulated(queue: Queue, races: Sequence[float], visitors: int = VISITORS) ->
     Args:
         queue: its replicas and its rate; the formula is not used.
         races: seconds, equally likely.
+
+    Returns:
+        As `formula`, and the standard error of the mean, from batches of successive visitors.
     """
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(1 / queue.rate, visitors))
     waited = waits(arrivals, rng.choice(np.asarray(races), visitors), queue.replicas)
     waited = waited[int(WARM_UP * visitors) :]
     means = [batch.mean() for batch in np.array_split(waited, BATCHES)]
-    return Waits(
-        waiting=float((waited > 0).mean()),
-        mean=float(waited.mean()),
-        median=float(np.quantile(waited, 0.5)),
-        p95=float(np.quantile(waited, 0.95)),
-        error=float(np.std(means, ddof=1) / math.sqrt(BATCHES)),
-    )
+    return {
+        "waiting": float((waited > 0).mean()),
+        "mean": float(waited.mean()),
+        "median": float(np.quantile(waited, 0.5)),
+        "p95": float(np.quantile(waited, 0.95)),
+        "error": float(np.std(means, ddof=1) / math.sqrt(BATCHES)),
+    }
 
 
-def formula(queue: Queue) -> dict[str, float]:
+def formula(queue: Queue) -> Waits:
     return {
         "waiting": queue.waiting,
         "mean": queue.mean_wait,
         "median": queue.quantile(0.5),
         "p95": queue.quantile(0.95),
+    }
+
+
+def row(service: Service, queue: Queue) -> dict[str, Any]:
+    """How long visitors wait for replicas of this kind."""
+    return {
+        "pair": service.pair,
+        "cores": service.cores,
+        "replicas": queue.replicas,
+        "utilisation": queue.utilisation,
+        "simulated": simulated(queue, service.seconds),
+        "formula": formula(queue),
     }
 
 
@@ -93,38 +90,24 @@ def grid(service: Service) -> Iterable[dict[str, Any]]:
         for rate in RATES:
             queue = Queue(replicas, rate / 60, service.mean, service.variation)
             if BUSY[0] <= queue.utilisation <= BUSY[1]:
-                yield {
-                    "pair": service.pair,
-                    "cores": service.cores,
-                    "replicas": replicas,
-                    "visitors_per_minute": rate,
-                    "utilisation": queue.utilisation,
-                    "simulated": asdict(simulated(queue, service.seconds)),
-                    "formula": formula(queue),
-                }
+                yield row(service, queue) | {"visitors_per_minute": rate}
 
 
 def need(service: Service, per_hour: int = PER_HOUR, patience: float = PATIENCE) -> dict[str, Any]:
     """The fewest replicas for so many visitors an hour, of whom 95 % wait at most `patience`."""
     rate = per_hour / 3600
-    for replicas in count(math.floor(rate * service.mean) + 1):
-        queue = Queue(replicas, rate, service.mean, service.variation)
-        found = simulated(queue, service.seconds)
-        if found.p95 <= patience:
-            break
-    return {
-        "pair": service.pair,
-        "cores": service.cores,
+    rows = (
+        row(service, Queue(replicas, rate, service.mean, service.variation))
+        for replicas in count(math.floor(rate * service.mean) + 1)
+    )
+    enough = next(each for each in rows if each["simulated"]["p95"] <= patience)
+    return enough | {
         "basis": service.basis,
         "race_s": service.mean,
         "variation": service.variation,
         "replica_bytes": service.memory_bytes,
-        "replicas": replicas,
-        "all_cores": replicas * service.cores,
-        "all_bytes": replicas * service.memory_bytes,
-        "utilisation": queue.utilisation,
-        "simulated": asdict(found),
-        "formula": formula(queue),
+        "all_cores": enough["replicas"] * service.cores,
+        "all_bytes": enough["replicas"] * service.memory_bytes,
     }
 
 
@@ -141,7 +124,7 @@ def _needs(result: Mapping[str, Any]) -> str:
         *("waits: median, 95 %", "by the formula"),
     )
     rows = [
-        [
+        (
             f"`{row['pair']}`, {row['basis']}",
             str(row["cores"]),
             f"{row['race_s']:.1f} s",
@@ -150,7 +133,7 @@ def _needs(result: Mapping[str, Any]) -> str:
             f"{row['all_bytes'] / 1e9:.{0 if row['all_bytes'] > 1e10 else 1}f} GB",
             f"{_cell(row['simulated'])} s",
             f"{_cell(row['formula'])} s",
-        ]
+        )
         for row in result["needs"]
     ]
     return _markdown(header, rows)
@@ -217,9 +200,6 @@ def main() -> None:
     embedded = [service for service in known if service.pair == DEFAULT_PAIR]
     result = rounded(
         {
-            "simulation": "visitors who wait for a replica",
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "environment": environment(),
             "visitors": VISITORS,
             "per_hour": PER_HOUR,
             "patience_s": PATIENCE,
@@ -227,9 +207,8 @@ def main() -> None:
             "rows": [row for service in embedded for row in grid(service)],
         }
     )
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(*tables(result), RESULT, sep="\n\n")
+    print(*tables(result), sep="\n\n")
+    save("simulation", **result)
 
 
 if __name__ == "__main__":
