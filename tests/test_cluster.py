@@ -5,16 +5,15 @@ tests are skipped.
 """
 
 import os
-import subprocess
-import sys
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import grpc
+import psutil
 import pytest
 
-from lab.load.server import Server, kill, running
+from lab.load.server import Server, running
 from lab.load.visitor import LONG, Visitor
 from pipeline.dolly import Dolly
 from pipeline.request import Request
@@ -74,29 +73,13 @@ def test_two_race_at_once_on_cores_of_their_own_and_every_text_is_that_of_one_pr
             assert lane.finish == alone.lanes[name].finish
 
 
-def open_files(pid):
-    """What the process has open; it may end meanwhile."""
-    with suppress(OSError):
-        for file in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):
-                yield os.readlink(file)
-
-
-def test_a_process_that_has_ended_has_no_open_files():
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
-    assert not [*open_files(ended.pid)]
-
-
 def listening(processes):
     """Where they wait for connections: whether from this machine alone, and the port."""
-    theirs = {name for pid in processes for name in open_files(pid)}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *rest = line.split()
-            if state == "0A" and f"socket:[{rest[5]}]" in theirs:
-                address, port = local.split(":")
-                yield address.endswith("0100007F"), int(port, 16)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # it may end meanwhile
+            for each in process.net_connections("tcp"):
+                if each.status == psutil.CONN_LISTEN:
+                    yield each.laddr.ip.endswith(("127.0.0.1", "::1")), each.laddr.port
 
 
 def test_nothing_of_ray_answers_from_beyond_this_machine(app):
@@ -130,7 +113,7 @@ def test_a_replica_that_is_killed_is_told_to_its_visitor_and_comes_back(app, vis
     before = app.replicas
     assert len(before) == REPLICAS
     races = racing(visitors)
-    kill(before[0])
+    before[0].kill()
     wait_until(lambda: any(race.ended for race in races))
     lost, other = sorted(races, key=lambda race: not race.ended)
     assert lost.failure(PATIENCE) == "replica: “lost” — its process ended; run it again."

@@ -2,25 +2,20 @@
 
 import socket
 import subprocess
+import sys
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from lab.load import server
-from lab.load.server import Server
-
-
-class Running:
-    """A process that goes on."""
-
-    pid = 1
-
-    def poll(self):
-        return None
+from lab.load.server import Server, running
 
 
 @pytest.fixture
 def started(monkeypatch):
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Running())
+    going_on = SimpleNamespace(pid=1, poll=lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: going_on)
     return Server()
 
 
@@ -40,3 +35,12 @@ def test_what_a_server_wrote_is_closed_also_where_it_does_not_end(started, monke
         pass
     assert started._output.closed
     assert started._errors.closed
+
+
+def test_a_process_that_has_ended_is_not_running_and_has_no_memory():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = psutil.Process(child.pid)
+        assert running(process)
+    assert not running(process)
+    assert server._resident(process) == 0
+    assert server._command(process) == ""
