@@ -1,4 +1,4 @@
-"""How the embedded pair was made: from open data to INT8 IRs.
+"""Drafts for a user's own target, and the next embedded pair: `python -m lab.training --help`.
 
-With `pipeline.convert` the only code that imports torch. `python -m training.<stage>`.
+With `pipeline.convert` the only code that imports torch.
 """

@@ -1,56 +1,49 @@
-"""What the target writes, with what it computes: its answers, for the drafts to learn from.
+"""Stage `answers`: what the target writes, with what it computes, for the drafts to learn from.
 
-`python -m lab.training.answers` answers the training instructions with the IR that is shipped,
-greedily and some of them by sampling, into WORK/features. An interrupted run continues.
+It answers the training instructions with the IR that is shipped, greedily and some of them by
+sampling, into WORK/features.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from random import Random
 
-from tqdm import tqdm
-
 from lab.training import corpus, target
-from lab.training.command import Command, run
+from lab.training.command import Command
 from lab.training.features import FEATURES, Features, FeatureWriter
-from lab.training.generation import Prompt, Text, Writing, quantised, write
+from lab.training.files import digest
+from lab.training.generation import Writing, quantised, write
 from lab.training.instructions import read_instructions
-from lab.training.recipe import Answers, spread
-from pipeline.runtime.model import OVModel
+from lab.training.recipe import spread
+from pipeline.models.json_file import read_json
 from pipeline.text.tokenizer import Tokenizer
 
 
 def main(command: Command) -> None:
     """Writes WORK/features."""
-    recipe = command.recipe
+    recipe, asked = command.recipe, command.recipe.answers
     layers = spread(target.read_layers(command.target), recipe.block.hidden)
     folder = quantised(command.target, command.work, recipe.weights)
     tokenizer = Tokenizer(folder)
     prompts = instructions(tokenizer, command)
-    model = OVModel(folder, hidden_layers=layers)
     about = {
-        "target": target.digest(folder),
+        "target": digest(folder / "openvino_model.bin"),
         "layers": layers,
-        "width": model.hidden_width,
-        "top": recipe.answers.top,
-        "answers": dataclasses.asdict(recipe.answers),
+        "width": len(layers) * read_json(folder / "config.json")["hidden_size"],
+        "top": asked.top,
+        "answers": dataclasses.asdict(asked),
     }
     writer = FeatureWriter(command.work / FEATURES, about)
-    for sample, answered in enumerate((prompts, prompts[: recipe.answers.sampled])):
+    for sample, answered in enumerate((prompts, prompts[: asked.sampled])):
         missing = [(n, p) for n, p in enumerate(answered) if (sample, n) not in writer.written]
-        writing = _writing(recipe.answers, tokenizer, sample)
-        written = write(
-            model, missing, writing, vocab_size=tokenizer.size, layers=len(layers), seed=sample
-        )
-        for text in tqdm(written, desc="answers", total=len(missing)):
+        # The first answer to a prompt is greedy.
+        shaping = (asked.temperature, asked.top_p) if sample else (0.0, 1.0)
+        writing = Writing(asked.longest, tokenizer.end_ids, *shaping, asked.top)
+        for text in write(folder, missing, writing, hidden_layers=layers, seed=sample):
             writer.add(text, sample)
     features = Features(command.work / FEATURES)
-    print(
-        f"{len(features.ends)} answers of {features.answered} tokens in {command.work / FEATURES}"
-    )
+    print(f"{len(features.ends)} answers of {features.answered} tokens")
 
 
 def instructions(tokenizer: Tokenizer, command: Command) -> list[list[int]]:
@@ -68,23 +61,3 @@ def instructions(tokenizer: Tokenizer, command: Command) -> list[list[int]]:
     prompts = (tokenizer.ask(record.instruction, record.context) for record in every)
     short = [prompt for prompt in prompts if len(prompt) <= room]
     return short[: recipe.answers.instructions]
-
-
-def greedy_texts(checkpoint: Path, command: Command, prompts: Sequence[Prompt]) -> Iterator[Text]:
-    """The greedy answers of a checkpoint, quantised as it is shipped."""
-    folder = quantised(checkpoint, command.work, command.recipe.weights)
-    tokenizer = Tokenizer(folder)
-    writing = dataclasses.replace(_writing(command.recipe.answers, tokenizer, 0), top=0)
-    return write(OVModel(folder), prompts, writing, vocab_size=tokenizer.size)
-
-
-def _writing(answers: Answers, tokenizer: Tokenizer, sample: int) -> Writing:
-    """How the `sample`-th answer to a prompt is written; the first is greedy."""
-    greedy = Writing(answers.longest, tokenizer.end_ids, top=answers.top)
-    if not sample:
-        return greedy
-    return dataclasses.replace(greedy, temperature=answers.temperature, top_p=answers.top_p)
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

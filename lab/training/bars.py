@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_TOKENS_PER_RUN = 2.5  # of the block draft, at its best K
 _BLOCK, _MODEL, _PAGE = "greedy, K = ", "draft model, greedy, K = ", "hybrid, greedy, K = auto"
 _SPEEDUPS = {_PAGE: 1.9, "sampled, K = auto": 1.5, "hybrid, K = auto": 2.3}
-_PAPERS_WAY = 1.3  # speedup with the draft model, at its best fixed K
-_SLOWER = 0.02  # of the races as the page begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +39,30 @@ class Bar:
 
 
 def bars(figures: Mapping[str, Any], shares: Mapping[str, float] | None = None) -> list[Bar]:
-    """Of the parts that were measured, and of the answers if they were read.
+    """All of them, those of the answers if they were read.
 
     Args:
         figures: as evaluation.json holds them.
         shares: of the answers read, by mark.
     """
-    found: list[Bar] = []
-    if "language" in figures:
-        found += _language(figures["language"])
-    if "answers" in figures:
-        found += _answers(figures["answers"])
+    by_model, answers = figures["language"]["bits_per_byte"], figures["answers"]
+    lost, count = by_model["shipped"] - by_model["float32"], answers["races"]
+    bits = ", ".join(f"{name} {value:.3f}" for name, value in by_model.items())
+    looping = f"{answers['loops']} of {count}; of references {answers['reference_loops']}"
+    ends, same = (f"{answers[name]} of {count}" for name in ("ends", "identical"))
+    found = [
+        Bar("bits per byte, more than in float32", lost, 0.02, False, "{:.3f}", bits),
+        Bar("largest probability of its tokens, mean", answers["certainty"], 0.78, True, "{:.2f}"),
+        Bar("tokens of an answer, median", answers["tokens"][1], 60, True, "{:.0f}"),
+        Bar("answers that end by themselves", answers["ends"] / count, 0.9, True, "{:.1%}", ends),
+        Bar("answers that loop", answers["loops"] / count, 0.02, False, "{:.1%}", looping),
+        Bar("greedy texts identical", answers["identical"] / count, 1.0, True, "{:.1%}", same),
+    ]
     for part, title in (("open", "without a context"), ("context", "with a context")):
-        for setting, races in figures.get(part, {}).items():
+        for setting, races in figures[part].items():
             if setting in _SPEEDUPS and races["speedup"] is not None:
                 found.append(_speedup(f"{title}, {setting}", races, _SPEEDUPS[setting]))
-    found += _drafts(figures.get("open", {}))
+    found += _drafts(figures["open"])
     if shares is not None:
         to_the_point = shares["right"] + shares["fact"]
         found += [
@@ -69,54 +74,20 @@ def bars(figures: Mapping[str, Any], shares: Mapping[str, float] | None = None) 
     return [*found, Bar("largest file, MB", largest, 95, False, "{:.1f}")]
 
 
-def _language(figures: Mapping[str, Any]) -> list[Bar]:
-    by_model = figures["bits_per_byte"]
-    shipped, exact = by_model["shipped"], by_model["float32"]
-    detail = f"{figures['records']} records; shipped {shipped:.3f}, float32 {exact:.3f}"
-    if "base" in by_model:
-        detail += f", before fine-tuning {by_model['base']:.3f}"
-    return [
-        Bar("bits per byte, more than in float32", shipped - exact, 0.02, False, "{:.3f}", detail)
-    ]
-
-
-def _answers(figures: Mapping[str, Any]) -> list[Bar]:
-    count, ends, looping = figures["races"], figures["ends"], figures["loops"]
-    of_ends, same = f"{ends} of {count}", figures["identical"]
-    by_people = f"{looping} of {count}; of the reference responses {figures['reference_loops']}"
-    certainty, median = figures["certainty"], figures["tokens"][1]
-    return [
-        Bar("largest probability of its tokens, mean", certainty, 0.78, True, "{:.2f}"),
-        Bar("tokens of an answer, median", median, 60, True, "{:.0f}"),
-        Bar("answers that end by themselves", ends / count, 0.9, True, "{:.1%}", of_ends),
-        Bar("answers that loop", looping / count, 0.02, False, "{:.1%}", by_people),
-        Bar("greedy texts identical", same / count, 1.0, True, "{:.1%}", f"{same} of {count}"),
-    ]
-
-
 def _drafts(races: Mapping[str, Any]) -> list[Bar]:
     """Of both drafts at their best K, and of the races as the page begins."""
-    found = []
     fixed = {name: each for name, each in races.items() if not name.endswith("auto")}
-    runs = {name: each["tokens_per_run"] for name, each in fixed.items() if name.startswith(_BLOCK)}
-    if runs:
-        best = max(runs, key=lambda name: runs[name])
-        title = f"tokens a target pass, without a context, {best}"
-        found.append(Bar(title, runs[best], _TOKENS_PER_RUN, True, "{:.2f}"))
-    papers = {
-        name: each
-        for name, each in fixed.items()
-        if name.startswith(_MODEL) and each["speedup"] is not None
-    }
-    if papers:
-        best = max(papers, key=lambda name: papers[name]["speedup"][1])
-        found.append(_speedup(f"without a context, {best}", papers[best], _PAPERS_WAY))
-    if page := races.get(_PAGE):
-        count = page["races"]
-        detail = f"{page['slower']} of {count}"
-        title = f"races slower, without a context, {_PAGE}"
-        found.append(Bar(title, page["slower"] / count, _SLOWER, False, "{:.0%}", detail))
-    return found
+    blocks = [name for name in fixed if name.startswith(_BLOCK)]
+    best = max(blocks, key=lambda name: fixed[name]["tokens_per_run"])
+    title = f"tokens a target pass, without a context, {best}"
+    found = [Bar(title, fixed[best]["tokens_per_run"], 2.5, True, "{:.2f}")]
+    models = [name for name in fixed if name.startswith(_MODEL) and fixed[name]["speedup"]]
+    if models:
+        best = max(models, key=lambda name: fixed[name]["speedup"][1])
+        found.append(_speedup(f"without a context, {best}", fixed[best], 1.3))
+    slower, count = races[_PAGE]["slower"], races[_PAGE]["races"]
+    title, detail = f"races slower, without a context, {_PAGE}", f"{slower} of {count}"
+    return [*found, Bar(title, slower / count, 0.02, False, "{:.0%}", detail)]
 
 
 def _speedup(name: str, figures: Mapping[str, Any], bar: float) -> Bar:
@@ -125,12 +96,17 @@ def _speedup(name: str, figures: Mapping[str, Any], bar: float) -> Bar:
     return Bar(f"median speedup, {name}", median, bar, True, "{:.2f}", detail)
 
 
-def table(found: Sequence[Bar]) -> str:
+def as_table(found: Sequence[Bar]) -> str:
     """As Markdown."""
-    lines = ["| figure | measured | bar | reached | |", "|---|---|---|---|---|"]
+    rows = []
     for bar in found:
-        sign = "≥" if bar.least else "≤"
-        reached = "yes" if bar.reached else f"**no, by {bar.missed_by}**"
         measured, wanted = bar.form.format(bar.measured), bar.form.format(bar.bar)
-        lines.append(f"| {bar.name} | {measured} | {sign} {wanted} | {reached} | {bar.detail} |")
-    return "\n".join(lines)
+        reached = "yes" if bar.reached else f"**no, by {bar.missed_by}**"
+        rows.append([bar.name, measured, f"{'≥' if bar.least else '≤'} {wanted}", reached])
+        rows[-1].append(bar.detail)
+    return markdown_table(["figure", "measured", "bar", "reached", ""], rows)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)

@@ -1,9 +1,9 @@
-"""The model to fine-tune: Qwen2.5-Coder-0.5B-Instruct from its GGUF file.
+"""Stage `base`: Qwen2.5-Coder-0.5B-Instruct from its GGUF file, to be fine-tuned.
 
 Qwen publishes the file as Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF (Apache-2.0); its SHA-256 is
-checked. This stage writes it to WORK/base as a checkpoint of transformers, with Dolly's three added
-tokens, and with the tokens that the first merges of its byte-pair encoding make: later ones are
-mostly of other scripts, and a forward pass reads the row of every token.
+checked. It becomes WORK/base, a checkpoint of transformers, with Dolly's three added tokens, and
+with the tokens that the first merges of its byte-pair encoding make: later ones are mostly of other
+scripts, and a forward pass reads the row of every token.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.training.command import Command, run
-from lab.training.files import replacing_folder
+from lab.training.command import Command
+from lab.training.files import replacing_folder, write_json
 from pipeline.errors import UserError
 from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, RESPONSE_KEY
 
@@ -27,40 +27,40 @@ _ADDED = ((END_KEY, "<|im_end|>"), (INSTRUCTION_KEY, INSTRUCTION_KEY), (RESPONSE
 
 def main(command: Command) -> None:
     """Writes the checkpoint and its tokenizer to WORK/base."""
-    file = gguf_file(command.model, command.recipe.base_sha256)
-    model, tokenizer = read_gguf(file)
-    trimmed = trim_tokenizer(json.loads(tokenizer.to_str()), command.recipe.merged_tokens)
-    out = command.work / BASE
-    with replacing_folder(out) as folder:
-        trim_model(model, tokenizer, command.recipe.merged_tokens).save_pretrained(folder)
-        save_tokenizer(trimmed, model.config.max_position_embeddings, folder)
-    print(f"{file.name} as a checkpoint with Dolly's tokens in {out}")
+    merged = command.recipe.merged_tokens
+    model, tokenizer = read_gguf(command.model, command.recipe.base_sha256)
+    trimmed = trim_tokenizer(json.loads(tokenizer.to_str()), merged)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.config.max_position_embeddings,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END_KEY,
+    }
+    with replacing_folder(command.work / BASE) as folder:
+        trim_model(model, tokenizer, merged).save_pretrained(folder)
+        write_json(folder / "tokenizer.json", trimmed)
+        write_json(folder / "tokenizer_config.json", config)
 
 
-def gguf_file(file: Path | None, sha256: str) -> Path:
-    """The file, if it is the one with that hash; any file for an empty one.
+def read_gguf(file: Path | None, sha256: str) -> tuple[Any, Any]:
+    """The model in float32, dequantised by transformers, and its tokenizer (of `tokenizers`).
+
+    Args:
+        sha256: of the file; empty for any.
 
     Raises:
-        UserError: it is not there, or another one.
+        UserError: it is not there, another one, damaged, or of an architecture that transformers
+            does not read.
     """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     if file is None or not file.is_file():
         raise UserError("model", str(file or ""), "name the GGUF file with --model")
     with file.open("rb") as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()
     if sha256 and found != sha256:
         raise UserError("model", f"{file.name}, SHA-256 {found}", f"must be the file {sha256}")
-    return file
-
-
-def read_gguf(file: Path) -> tuple[Any, Any]:
-    """The model in float32, dequantised by transformers, and its tokenizer (of `tokenizers`).
-
-    Raises:
-        UserError: it is damaged, or of an architecture that transformers does not read.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(
@@ -123,20 +123,3 @@ def trim_model(model: Any, tokenizer: Any, merged: int) -> Any:
     trimmed = type(model)(config)
     trimmed.load_state_dict(weights)
     return trimmed
-
-
-def save_tokenizer(tokenizer: dict[str, Any], context_length: int, folder: Path) -> None:
-    """Writes a tokenizer's files."""
-    text = json.dumps(tokenizer, ensure_ascii=False)
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": context_length,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": END_KEY,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

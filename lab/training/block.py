@@ -1,4 +1,4 @@
-"""The block draft: one forward pass proposes a whole block. `python -m lab.training.block`
+"""Stage `block`: the block draft, of which one forward pass proposes a whole block.
 
 Two layers over the draft's vocabulary, conditioned on the target's hidden states. The row of a
 token reads its embedding and the streams that the token was predicted from (EAGLE, arXiv
@@ -24,14 +24,13 @@ import torch
 
 from lab.training import packing, target
 from lab.training.block_ir import WEIGHTS
-from lab.training.command import Command, run
-from lab.training.draft import Rows, make_draft, save_rows, vocabulary
+from lab.training.command import Command
+from lab.training.draft import Rows, acceptance_loss, make_draft, save_rows, vocabulary
 from lab.training.features import FEATURES, Features
 from lab.training.files import replacing_folder
 from lab.training.fit import fit
-from lab.training.losses import acceptance_loss
 from lab.training.packing import IGNORED, PREFIX, Batch
-from lab.training.recipe import Block, Recipe, spread
+from lab.training.recipe import Block, spread
 from pipeline.text.tokenizer import Tokenizer
 
 BLOCK = "block"
@@ -80,35 +79,19 @@ class BlockDraft(torch.nn.Module):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BlockBatch:
-    """Packed rows, and after them the slots of some of their tokens.
+class BlockBatch(packing.Tensors):
+    """Packed rows, and after them the slots of some of their tokens."""
 
-    Attributes:
-        tokens: int64[rows, length], in the draft's vocabulary.
-        hidden: float[rows, length, hidden width], that each token was predicted from.
-        slots: int64[rows, length], 0 for a token's own row.
-        positions: int64[rows, length].
-        mask: bool[rows, 1, length, length].
-        wanted: int64[n], places in the flattened rows that have a loss.
-        previous: int64[n], the token before the one that is predicted there.
-        top_tokens, top_probs: [n, top], the target's probabilities of it, in the draft's rows.
-        segments: int64[rows, length].
-    """
-
-    tokens: torch.Tensor
-    hidden: torch.Tensor
-    slots: torch.Tensor
-    positions: torch.Tensor
-    mask: torch.Tensor
-    wanted: torch.Tensor
-    previous: torch.Tensor
-    top_tokens: torch.Tensor
-    top_probs: torch.Tensor
-    segments: torch.Tensor
-
-    def to(self, device: torch.device) -> BlockBatch:
-        names = (field.name for field in dataclasses.fields(self))
-        return BlockBatch(**{name: getattr(self, name).to(device) for name in names})
+    tokens: torch.Tensor  # int64[rows, length], in the draft's vocabulary
+    hidden: torch.Tensor  # float[rows, length, hidden width], that each token was predicted from
+    slots: torch.Tensor  # int64[rows, length], 0 for a token's own row
+    positions: torch.Tensor  # int64[rows, length]
+    mask: torch.Tensor  # bool[rows, 1, length, length]
+    wanted: torch.Tensor  # int64[n], places in the flattened rows that have a loss
+    previous: torch.Tensor  # int64[n], the token before the one that is predicted there
+    top_tokens: torch.Tensor  # int64[n, top], the target's likeliest there, as the draft's rows
+    top_probs: torch.Tensor  # float[n, top], the target's probabilities of these
+    segments: torch.Tensor  # int64[rows, length]
 
 
 def make_batch(
@@ -171,20 +154,6 @@ def make_batch(
     )
 
 
-def block_loss(block: Block, unknown: int) -> Any:
-    """The LK loss, in nats, of a `BlockDraft` on a `BlockBatch`."""
-
-    def loss(model: BlockDraft, batch: BlockBatch) -> torch.Tensor:
-        slots = batch.slots.flatten()[batch.wanted]
-        rows = model.rows(batch).flatten(0, 1)[batch.wanted]
-        logits = model.logits(rows, slots, batch.previous)
-        each = acceptance_loss(logits, batch.top_tokens, batch.top_probs, unknown)
-        weights = block.decay**slots
-        return (each * weights).sum() / weights.sum()
-
-    return loss
-
-
 def main(command: Command) -> None:
     """Distils WORK/block."""
     recipe, source = command.recipe, command.target
@@ -194,7 +163,24 @@ def main(command: Command) -> None:
     hidden_layers = spread(teacher.config.num_hidden_layers, recipe.block.hidden)
     layers = make_draft(teacher, recipe.block.layers, rows.ids)
     model = BlockDraft(layers, features.hidden.shape[-1], recipe.block)
-    train(model, features, rows, recipe, command)
+    phase = recipe.block_phase
+    examples, prefix = features.examples(skipped=1)
+
+    def epoch(number: int) -> Iterator[BlockBatch]:
+        rng, seed = np.random.default_rng((recipe.seed, number, 1)), (recipe.seed, number)
+        for packed in packing.pack(examples, prefix, phase.pack, phase.rows, seed):
+            yield make_batch(features, packed, rows, recipe.block, rng)
+
+    def loss(model: BlockDraft, batch: BlockBatch) -> torch.Tensor:
+        slots = batch.slots.flatten()[batch.wanted]
+        ends = model.rows(batch).flatten(0, 1)[batch.wanted]
+        logits = model.logits(ends, slots, batch.previous)
+        each = acceptance_loss(logits, batch.top_tokens, batch.top_probs, rows.unknown)
+        weights = recipe.block.decay**slots
+        return (each * weights).sum() / weights.sum()
+
+    shaping = recipe.shaping("answers", "draft", "block", "block_phase")
+    fit(model, epoch, loss, phase, command.work, shaping)
     save_block(model, rows, hidden_layers, source, command.work / BLOCK)
 
 
@@ -215,30 +201,3 @@ def save_block(
         save_rows(rows, folder)
         torch.save(kept, folder / WEIGHTS)
         (folder / "tokenizer.json").write_bytes((like / "tokenizer.json").read_bytes())
-
-
-def train(
-    model: BlockDraft, features: Features, rows: Rows, recipe: Recipe, command: Command
-) -> None:
-    phase = recipe.block_phase
-    examples, prefix = features.examples(skipped=1)
-
-    def epoch(number: int) -> Iterator[BlockBatch]:
-        rng = np.random.default_rng((recipe.seed, number, 1))
-        seed = recipe.seed * 100_000 + number
-        for packed in packing.pack(examples, prefix, phase.pack, phase.rows, seed):
-            yield make_batch(features, packed, rows, recipe.block, rng)
-
-    fit(
-        model,
-        epoch,
-        block_loss(recipe.block, rows.unknown),
-        phase,
-        decay=recipe.weight_decay,
-        folder=command.work,
-        configuration=target.fingerprint(recipe, "answers", "draft", "block", "block_phase"),
-    )
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

@@ -70,26 +70,21 @@ def own_instructions(path: Path) -> list[Record]:
     Raises:
         UserError: the file is not there, is empty, or a line is damaged.
     """
+    records = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):  # noqa: B007  # the error names it
+            if line.strip():
+                row = json.loads(line) if line.startswith("{") else {"instruction": line}
+                records.append(_record({"response": ""} | row))
     except (OSError, UnicodeDecodeError):
         raise UserError("instructions", str(path), "is not there, or is no text in UTF-8") from None
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line) if line.startswith("{") else {"instruction": line})
-            rows[-1]["instruction"].strip()
-        except (ValueError, KeyError, AttributeError):
-            where, remedy = (
-                f"{path.name}, line {number}",
-                'must be JSON with "instruction", or text',
-            )
-            raise UserError("instructions", where, remedy) from None
-    if not rows:
+    except (ValueError, KeyError, AttributeError):
+        where, remedy = f"{path.name}, line {number}", 'must be JSON with "instruction", or text'
+        raise UserError("instructions", where, remedy) from None
+    if not records:
         raise UserError("instructions", str(path), "is empty; write an instruction a line")
-    return [_record({"response": ""} | row) for row in rows]
+    return records
 
 
 def _record(row: dict[str, Any]) -> Record:
@@ -107,18 +102,14 @@ def _rows(data: Path, name: str) -> Iterator[dict[str, Any]]:
     Raises:
         UserError: it is absent, truncated or damaged, or a line lacks a field.
     """
-    path = data / name
-    number = 0
+    path, number = data / name, 0
     if not path.is_file():
         raise UserError("data", str(path), "is not there; name the folder that has it with --data")
     try:
         with lzma.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                number += 1
+            for number, line in enumerate(lines, 1):  # noqa: B007  # the error names it
                 row = json.loads(line)
-                if any(field not in row for field in _FIELDS[name]):
-                    raise KeyError
-                yield row
+                yield {field: row[field] for field in _FIELDS[name]}
     except (lzma.LZMAError, EOFError, UnicodeDecodeError):
         raise UserError("data", str(path), "is truncated or damaged; restore it") from None
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The pair that draws digits: a target and a draft over grey levels.
+"""Stage `digits`: the pair that draws digits, a target and a draft over grey levels.
 
 Trains both on scikit-learn's 1,797 handwritten digits of 8 × 8 pixels, exports them as OpenVINO IRs
 and measures them. A token is a grey level, 0 to 16; the first token of an image names its digit
@@ -7,116 +7,75 @@ and measures them. A token is a grey level, 0 to 16; the first token of an image
 
 from __future__ import annotations
 
-import argparse
-import csv
-import dataclasses
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models
-from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
+from torch.nn.functional import kl_div, pad
 
-from lab.training.command import one_line_errors, timed
-from lab.training.files import replacing_folder
+from lab.training.bars import markdown_table
+from lab.training.card import CARDS
+from lab.training.command import Command
+from lab.training.files import read_lines, replacing_folder
 from lab.training.fit import LOSSES, Loss, fit
+from lab.training.packing import Batch, Example, pack
 from lab.training.recipe import Phase
-from pipeline.digits import DIGITS, FOLDER, LEVELS, PIXELS, SIDE, Digits, Drawing
+from lab.training.target import next_token_loss, packed_logits
+from pipeline.digits import DIGITS, LEVELS, PIXELS, SIDE, Digits, Drawing
 from pipeline.environment import environment
 from pipeline.models.export import export
 from pipeline.request import Request
 
-_VOCABULARY = LEVELS + len(DIGITS)
 _POSITIONS = 256  # more than an image's: the runtime warms up with longer passes
 _HELD_OUT = 10  # every tenth image is held out
 _SEED = 0
-_DECAY = 0.1  # AdamW's
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Of one model.
-
-    Attributes:
-        layers, width, heads: of a GPT-2.
-        phase: its training; a row is an image.
-        dropout: during training.
-    """
-
-    layers: int
-    width: int
-    heads: int
-    phase: Phase
-    dropout: float = 0.1
-
-
-TARGET = Recipe(
-    layers=6,
-    width=96,
-    heads=3,
-    phase=Phase("digits-target", (2e-3, 0.0), steps=780, warmup=80, rows=64),
-)
-DRAFT = Recipe(
-    layers=1,
-    width=64,
-    heads=2,
-    phase=Phase("digits-draft", (2e-3, 0.0), steps=760, warmup=80, rows=64),
-    dropout=0.0,
-)
 _SAMPLED = 4000  # images of the target, from which the draft learns
 _SHIFTED = 0.5  # of the images in an epoch, by at most a pixel in each direction
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
-    """A batch for `fit`.
+class Recipe:
+    """Of one model: the shape of a GPT-2, and its training, in which a row is an image."""
 
-    Attributes:
-        tokens: int64[n, 1 + PIXELS], the token of a digit and the pixels of an image.
-    """
-
-    tokens: torch.Tensor
-
-    @property
-    def segments(self) -> torch.Tensor:
-        """One for each prediction: nothing is padding."""
-        return torch.ones_like(self.tokens[:, 1:])
-
-    def to(self, device: torch.device) -> Images:
-        return Images(self.tokens.to(device))
+    layers: int
+    width: int
+    heads: int
+    dropout: float
+    phase: Phase
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints")
-    parser.add_argument("--out", type=Path, default=FOLDER, help=f"default: {FOLDER}")
-    given = parser.parse_args()
-    with one_line_errors(), timed(given.work, "digits"):
-        make(given.work, given.out)
+def _phase(name: str, steps: int) -> Phase:
+    return Phase(name, (2e-3, 0.0), steps=steps, warmup=80, rows=64, decay=0.1)
 
 
-def make(work: Path, out: Path, target: Recipe = TARGET, draft: Recipe = DRAFT) -> None:
-    """Writes `target/`, `draft/` and the model card to `out`.
+TARGET = Recipe(layers=6, width=96, heads=3, dropout=0.1, phase=_phase("digits-target", 780))
+DRAFT = Recipe(layers=1, width=64, heads=2, dropout=0.0, phase=_phase("digits-draft", 760))
 
-    An interrupted run goes on from the checkpoints in `work`.
-    """
+
+def main(command: Command) -> None:
+    """Writes WORK/digits: `target/`, `draft/` and the model card."""
+    make(command.work, TARGET, DRAFT)
+
+
+def make(work: Path, target: Recipe, draft: Recipe) -> None:
+    """Writes WORK/digits, by these recipes."""
     learned, held_out = images()
-    large, small = new_model(target), new_model(draft)
-    teach(large, learned, target, pixel_loss, work, shifted=True)
+    large, small, out = new_model(target), new_model(draft), work / "digits"
+    teach(large, learned, target, next_token_loss, work, shifted=True)
     teach(small, samples(large, _SAMPLED), draft, teacher_loss(large), work, shifted=False)
-    nats = {}
+    nats = []
     for role, model, recipe in (("target", large, target), ("draft", small, draft)):
-        nats[role] = loss(model, held_out)
+        nats.append(held_out_loss(model, held_out))
         checkpoint = work / recipe.phase.name
         with replacing_folder(checkpoint) as folder:
             model.save_pretrained(folder)
             _write_tokens(folder / "tokenizer.json")
         export(checkpoint, out / role, "int8")
         (out / role / "openvino_config.json").unlink(missing_ok=True)  # names the checkpoint
-    (out / "README.md").write_text(card(out, work, nats), encoding="utf-8")
+    (out / "README.md").write_text(card(out, work, (target, draft), nats), encoding="utf-8")
 
 
 def images() -> tuple[torch.Tensor, torch.Tensor]:
@@ -134,20 +93,17 @@ def new_model(recipe: Recipe) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(_SEED)
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=_VOCABULARY,
-            n_positions=_POSITIONS,
-            n_embd=recipe.width,
-            n_layer=recipe.layers,
-            n_head=recipe.heads,
-            resid_pdrop=recipe.dropout,
-            embd_pdrop=recipe.dropout,
-            attn_pdrop=recipe.dropout,
-            bos_token_id=LEVELS,
-            eos_token_id=None,
-        )
+    config = GPT2Config(
+        vocab_size=LEVELS + len(DIGITS),
+        n_positions=_POSITIONS,
+        n_embd=recipe.width,
+        n_layer=recipe.layers,
+        n_head=recipe.heads,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), recipe.dropout),
+        bos_token_id=LEVELS,
+        eos_token_id=None,
     )
+    return GPT2LMHeadModel(config)
 
 
 def teach(
@@ -162,78 +118,65 @@ def teach(
         loss_of: what it minimises.
         shifted: whether some images are moved, others in each epoch.
     """
-    shape = {**dataclasses.asdict(recipe), "images": len(learned), "seed": _SEED}
-    fit(
-        model,
-        lambda number: _epoch(learned, recipe.phase.rows, number, shifted),
-        loss_of,
-        recipe.phase,
-        decay=_DECAY,
-        folder=work,
-        configuration=json.dumps(shape),
-    )
+
+    def epoch(number: int) -> Iterator[Batch]:
+        rng = torch.Generator().manual_seed(_SEED + number)
+        return batches(shift(learned, rng) if shifted else learned, recipe.phase.rows, number)
+
+    fit(model, epoch, loss_of, recipe.phase, work, f"{recipe} {len(learned)} {_SEED}")
     model.to("cpu").eval()
 
 
-def _epoch(learned: torch.Tensor, rows: int, number: int, shifted: bool) -> Iterator[Images]:
-    rng = torch.Generator().manual_seed(_SEED + number)
-    for places in torch.split(torch.randperm(len(learned), generator=rng), rows):
-        batch = learned[places]
-        yield Images(shift(batch, rng) if shifted else batch)
+def batches(drawn: torch.Tensor, rows: int, seed: int) -> Iterator[Batch]:
+    """Images, int64[n, 1 + PIXELS], a row each; a pixel is predicted from those before it."""
+    examples = [Example(image[:-1], image[1:]) for image in drawn.numpy()]
+    return pack(examples, (), PIXELS, rows, (_SEED, seed))
 
 
-def pixel_loss(model: Any, batch: Images) -> torch.Tensor:
+@torch.no_grad()
+def held_out_loss(model: Any, held_out: torch.Tensor) -> float:
     """Nats a pixel."""
-    logits = model(batch.tokens[:, :-1]).logits.flatten(0, 1)
-    return cross_entropy(logits.float(), batch.tokens[:, 1:].flatten())
+    (batch,) = batches(held_out, len(held_out), 0)
+    return next_token_loss(model, batch).item()
 
 
-def teacher_loss(teacher: Any) -> Callable[[Any, Images], torch.Tensor]:
+def teacher_loss(teacher: Any) -> Loss:
     """The loss against a teacher's distributions: Kullback–Leibler divergence, nats a pixel."""
 
-    def divergence(model: Any, batch: Images) -> torch.Tensor:
-        given = batch.tokens[:, :-1]
-        teacher.to(given.device)
+    def divergence(model: Any, batch: Batch) -> torch.Tensor:
         with torch.no_grad():
-            wanted = softmax(teacher(given).logits.flatten(0, 1).float(), -1)
-        mine = log_softmax(model(given).logits.flatten(0, 1).float(), -1)
-        return kl_div(mine, wanted, reduction="batchmean")
+            wanted, _ = packed_logits(teacher.to(batch.tokens.device), batch)
+        mine, _ = packed_logits(model, batch)
+        mine, wanted = (logits.float().log_softmax(-1) for logits in (mine, wanted))
+        return kl_div(mine, wanted, reduction="batchmean", log_target=True)
 
     return divergence
 
 
 def shift(batch: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Moves a part of the images by a pixel at most; what moves in is blank."""
-    named, pictures = batch[:, :1], batch[:, 1:].reshape(-1, SIDE, SIDE)
-    framed = torch.nn.functional.pad(pictures, (1, 1, 1, 1))
-    moved = []
-    for picture in framed:
-        down, right = (1, 1)
-        if torch.rand((), generator=rng) < _SHIFTED:
-            down, right = torch.randint(0, 3, (2,), generator=rng).tolist()
-        moved.append(picture[down : down + SIDE, right : right + SIDE])
-    return torch.cat([named, torch.stack(moved).reshape(-1, PIXELS)], dim=1)
+    count = len(batch)
+    framed = pad(batch[:, 1:].reshape(-1, SIDE, SIDE), (1, 1, 1, 1))
+    windows = framed.unfold(1, SIDE, 1).unfold(2, SIDE, 1)  # [n, 3, 3, SIDE, SIDE]
+    moves = torch.rand(count, generator=rng) < _SHIFTED
+    down, right = torch.where(moves, torch.randint(0, 3, (2, count), generator=rng), 1)
+    moved = windows[torch.arange(count), down, right]
+    return torch.cat([batch[:, :1], moved.reshape(-1, PIXELS)], dim=1)
 
 
-@torch.no_grad()
 def samples(model: Any, count: int) -> torch.Tensor:
     """Images of a model at temperature 1, int64[count, 1 + PIXELS], as many of each digit."""
-    rng = torch.Generator().manual_seed(_SEED)
-    drawn = (torch.arange(count) % len(DIGITS) + LEVELS)[:, None]
-    past, fed = None, drawn
-    for _ in range(PIXELS):
-        output = model(fed, past_key_values=past, use_cache=True)
-        past = output.past_key_values
-        probs = softmax(output.logits[:, -1, :LEVELS], -1)
-        fed = torch.multinomial(probs, 1, generator=rng)
-        drawn = torch.cat([drawn, fed], dim=1)
+    torch.manual_seed(_SEED)
+    names = (torch.arange(count) % len(DIGITS) + LEVELS)[:, None]
+    drawn: torch.Tensor = model.generate(
+        names,
+        attention_mask=torch.ones_like(names),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=PIXELS,
+        suppress_tokens=[LEVELS + digit for digit in DIGITS],
+    )
     return drawn
-
-
-@torch.no_grad()
-def loss(model: Any, held_out: torch.Tensor) -> float:
-    """Nats a pixel."""
-    return float(pixel_loss(model, Images(held_out)))
 
 
 def _write_tokens(path: Path) -> None:
@@ -243,88 +186,45 @@ def _write_tokens(path: Path) -> None:
     Tokenizer(models.WordLevel(words, unk_token="0")).save(str(path))
 
 
-def card(folder: Path, work: Path, nats: dict[str, float]) -> str:
+def card(folder: Path, work: Path, recipes: tuple[Recipe, Recipe], nats: list[float]) -> str:
     """The model card, with what the pair in a folder measures.
 
     Args:
         folder: of the pair.
         work: of its training.
-        nats: a pixel on the images held out, by role.
+        recipes, nats: of target and draft; a pixel on the images held out.
     """
-    pair, machine = Digits(folder), environment()
-    sampled = {k: _drawn(pair, k, 1.0) for k in (1, 2, 4, 8)}
-    greedy = _drawn(pair, 4, 0.0)
-    rows = "\n".join(
-        f"| {k} | {100 * (drawn.fast.acceptance_rate or 0):.0f} % "
-        f"| {len(drawn.fast.levels) / drawn.fast.passes:.2f} | {drawn.speedup or 0:.2f}× |"
-        for k, drawn in sampled.items()
+    pair = Digits(folder)
+    compiled = (pair.models.target, pair.models.draft)
+    seconds = {row["phase"]: row["seconds"] for row in read_lines(work / LOSSES)}  # the last
+    about = [
+        ("shape", *(f"GPT-2, layers: {each.layers}, width {each.width}" for each in recipes)),
+        ("weights in matrices, INT8", *(f"{model.parameters:,}" for model in compiled)),
+        ("kB", *(round(model.weight_bytes / 1e3) for model in compiled)),
+        ("nats a pixel, held out", *(f"{each:.3f}" for each in nats)),
+    ]
+    drawings = []
+    for k in (1, 2, 4, 8):
+        drawn = _drawn(pair, k, 1.0)
+        accepted, pixels = drawn.fast.acceptance_rate or 0, len(drawn.fast.levels)
+        figures = (f"{100 * accepted:.0f} %", f"{pixels / drawn.fast.passes:.2f}")
+        drawings.append((k, *figures, f"{drawn.speedup or 0:.2f}×"))
+    columns = ("K", "tested drafts accepted", "pixels per target pass", "speedup")
+    return (
+        (CARDS / "digits.md")
+        .read_text(encoding="utf-8")
+        .format(
+            models=markdown_table(("", "target", "draft"), about),
+            minutes=sum(seconds[recipe.phase.name] for recipe in recipes) / 60,
+            machine=environment(),
+            sampled=_SAMPLED,
+            agreeing=_drawn(pair, 4, 0.0).agreeing,
+            drawings=markdown_table(columns, drawings),
+        )
     )
-    target, draft = pair.models.target, pair.models.draft
-    return _CARD.format(
-        target=f"{target.parameters:,}",
-        draft=f"{draft.parameters:,}",
-        target_kb=round(target.weight_bytes / 1e3),
-        draft_kb=round(draft.weight_bytes / 1e3),
-        target_shape=f"{TARGET.layers} layers, width {TARGET.width}",
-        draft_shape=f"{DRAFT.layers} layer, width {DRAFT.width}",
-        target_nats=f"{nats['target']:.3f}",
-        draft_nats=f"{nats['draft']:.3f}",
-        minutes=f"{_minutes(work):.0f}",
-        machine=f"{machine['cores']} cores of {machine['cpu']}",
-        sampled=_SAMPLED,
-        agreeing=greedy.agreeing,
-        rows=rows,
-    )
-
-
-def _minutes(work: Path) -> float:
-    """Of training, over all runs."""
-    last: dict[str, float] = {}
-    with (work / LOSSES).open(newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            last[row["phase"]] = float(row["seconds"])
-    return sum(last[recipe.phase.name] for recipe in (TARGET, DRAFT)) / 60
 
 
 def _drawn(pair: Digits, length: int, temperature: float) -> Drawing:
     request = Request("digits", temperature=temperature, draft_length=length)
     *_, drawing = (each for each in pair.draw(request) if isinstance(each, Drawing))
     return drawing
-
-
-_CARD = """# digits: a pair that draws
-
-Two small models over grey levels instead of words. They show that the decoders know token ids and
-nothing else: the page's tab "Beyond text" draws ten digits with both methods
-(`pipeline/digits.py`).
-
-| | target | draft |
-|---|---|---|
-| shape | GPT-2, {target_shape} | GPT-2, {draft_shape} |
-| weights in matrices, INT8 | {target} | {draft} |
-| kB | {target_kb} | {draft_kb} |
-| nats a pixel, held out | {target_nats} | {draft_nats} |
-
-- **Tokens.** 0 to 16 are grey levels; 17 to 26 name the digits 0 to 9. An image is the token of its
-  digit and 64 grey levels, row by row. There is no end token.
-- **Data.** scikit-learn's `load_digits`: 1,797 images of 8 × 8 pixels, the test set of *Optical
-  Recognition of Handwritten Digits* (E. Alpaydin and C. Kaynak, UCI Machine Learning Repository,
-  1998, doi 10.24432/C50P49, CC BY 4.0). Every tenth image is held out.
-- **Training.** `python -m lab.training.digits --work WORK`: {minutes} minutes on {machine}.
-  The target learns the images, half of them moved by a pixel at most; the draft learns the target's
-  distributions on {sampled:,} images that the target drew.
-- **Limits.** It draws digits of 8 × 8 pixels, not always legible ones, and nothing else.
-
-Ten digits, drawn by both methods in a race. Greedy, K = 4: {agreeing} of 640 pixels agree. At
-temperature 1:
-
-| K | tested drafts accepted | pixels per target pass | speedup |
-|---|---|---|---|
-{rows}
-
-Licence of the weights: CC BY-SA 4.0.
-"""
-
-
-if __name__ == "__main__":
-    main()

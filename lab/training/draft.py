@@ -1,4 +1,4 @@
-"""The draft: some of the target's layers, distilled. `python -m lab.training.draft`
+"""Stage `draft`: some of the target's layers, distilled.
 
 It knows the tokens that the answers use most; any other token of a text is read as one unknown
 token, and is never proposed.
@@ -19,15 +19,15 @@ import torch
 from numpy.typing import NDArray
 
 from lab.training import packing, target
-from lab.training.command import Command, run
+from lab.training.command import Command
 from lab.training.features import FEATURES, Features
 from lab.training.fit import fit
-from lab.training.losses import acceptance_loss
 from lab.training.packing import Batch
 from lab.training.recipe import Recipe, ends
 from pipeline.text.tokenizer import Tokenizer
 
 DRAFT, TARGET_IDS = "draft", "target_ids.json"
+_SHARPNESS = 3.0
 _LAYER = re.compile(r"(.*\.layers\.)(\d+)(\..*)")
 
 
@@ -36,38 +36,13 @@ class Rows:
     """The tokens that a draft knows, as rows of its embedding and head.
 
     Attributes:
-        ids: the target's token of each row, ascending.
-        row_of: int64[target's vocabulary], the row of each of the target's tokens.
         unknown: the row that all other tokens are read as, and that is never to be proposed: the
             one whose own token answers use least.
     """
 
-    ids: list[int]
-    row_of: NDArray[np.int64]
+    ids: list[int]  # the target's token of each row, ascending
+    row_of: NDArray[np.int64]  # [target's vocabulary], the row of each of the target's tokens
     unknown: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DraftBatch:
-    """Packed rows in the draft's tokens, with the target's probabilities where it wrote.
-
-    Attributes:
-        packed: its targets are rows of the features.
-        top_tokens, top_probs: [n, top], in the draft's tokens.
-    """
-
-    packed: Batch
-    top_tokens: torch.Tensor
-    top_probs: torch.Tensor
-
-    @property
-    def segments(self) -> torch.Tensor:
-        return self.packed.segments
-
-    def to(self, device: torch.device) -> DraftBatch:
-        return DraftBatch(
-            self.packed.to(device), self.top_tokens.to(device), self.top_probs.to(device)
-        )
 
 
 def main(command: Command) -> None:
@@ -79,24 +54,23 @@ def main(command: Command) -> None:
     phase = recipe.draft_phase
     examples, prefix = features.examples()
 
-    def epoch(number: int) -> Iterator[DraftBatch]:
-        seed = recipe.seed * 100_000 + number
+    def epoch(number: int) -> Iterator[Batch]:
+        seed = recipe.seed, number
         for batch in packing.pack(examples, prefix, phase.pack, phase.rows, seed):
-            yield _batch(features, batch, rows)
+            tokens = rows.row_of[features.tokens[batch.tokens.numpy()]]
+            yield dataclasses.replace(batch, tokens=torch.from_numpy(tokens))
 
-    fit(
-        model,
-        epoch,
-        lambda model, batch: _loss(model, batch, rows.unknown),
-        phase,
-        decay=recipe.weight_decay,
-        folder=command.work,
-        configuration=target.fingerprint(recipe, "answers", "draft", "draft_phase"),
-    )
-    out = command.work / DRAFT
-    target.save_model(model, source, out)
-    save_rows(rows, out)
-    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters in {out}")
+    def loss(model: Any, batch: Batch) -> torch.Tensor:
+        logits, targets = target.packed_logits(model, batch)  # which are rows of the features
+        places = targets.cpu().numpy()
+        tokens = torch.from_numpy(rows.row_of[features.top_tokens[places]]).to(logits.device)
+        probs = torch.from_numpy(features.top_probs[places]).to(logits.device)
+        return acceptance_loss(logits, tokens, probs, rows.unknown).mean()
+
+    shaping = recipe.shaping("answers", "draft", "draft_phase")
+    fit(model, epoch, loss, phase, command.work, shaping)
+    target.save_model(model, source, command.work / DRAFT)
+    save_rows(rows, command.work / DRAFT)
 
 
 def vocabulary(features: Features, tokenizer: Tokenizer, recipe: Recipe) -> Rows:
@@ -122,22 +96,27 @@ def save_rows(rows: Rows, folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _batch(features: Features, packed: Batch, rows: Rows) -> DraftBatch:
-    """Args:
-    packed: rows of the features in place of tokens.
+def acceptance_loss(
+    logits: torch.Tensor, tokens: torch.Tensor, probs: torch.Tensor, unknown: int
+) -> torch.Tensor:
+    """The loss at each position, float[n], in nats. It aims at acceptance (LK loss, arXiv
+    2602.23881).
+
+    With p the target's and q the draft's distribution, and a = sum min(p, q) the chance that a
+    drafted token passes, it is lambda KL(p, q) + (1 - lambda) TV(p, q) with lambda = exp(-3 a):
+    likelihood first, acceptance later.
+
+    Args:
+        logits: the draft's, [n, vocabulary].
+        tokens: int64[n, top], the target's likeliest, as the draft's rows.
+        probs: float[n, top], the target's.
+        unknown: the row of tokens that the draft lacks, whose mass can never be accepted.
     """
-    tokens = torch.from_numpy(rows.row_of[features.tokens[packed.tokens.numpy()]])
-    places = packed.targets[packed.targets != packing.IGNORED].numpy()
-    return DraftBatch(
-        dataclasses.replace(packed, tokens=tokens),
-        torch.from_numpy(rows.row_of[features.top_tokens[places]]),
-        torch.from_numpy(features.top_probs[places]),
-    )
-
-
-def _loss(model: Any, batch: DraftBatch, unknown: int) -> torch.Tensor:
-    logits, _ = target.packed_logits(model, batch.packed)  # in the order of the rows, as the tops
-    return acceptance_loss(logits, batch.top_tokens, batch.top_probs, unknown).mean()
+    probs = probs.float() * (tokens != unknown)
+    logs = logits.float().log_softmax(-1).gather(-1, tokens)
+    passes = torch.minimum(probs, logs.exp()).sum(-1)
+    weight = torch.exp(-_SHARPNESS * passes.detach())
+    return weight * -(probs * logs).sum(-1) + (1 - weight) * (1 - passes)
 
 
 def make_draft(teacher: Any, layers: int, ids: list[int]) -> Any:
@@ -166,7 +145,3 @@ def make_draft(teacher: Any, layers: int, ids: list[int]) -> Any:
         weights[name] = weight[ids] if id(weight) in vocabularies else weight
     draft.load_state_dict({name: weight.detach() for name, weight in weights.items()})
     return draft
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

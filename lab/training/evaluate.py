@@ -1,17 +1,14 @@
-"""Every figure of the model card, from the pair's IRs. `python -m lab.training.evaluate`
+"""Stage `evaluate`: every figure of the model card, from the pair's IRs.
 
 Answers Dolly's held-out records with the program's own engine, on the CPU. Writes
-WORK/evaluation.json, with all parts that were measured for the pair as it is, and
-WORK/reading.json, whose marks a reader fills in. Every measurement is kept in
-WORK/evaluation.jsonl as it is made, so that an interrupted run continues.
+WORK/evaluation.json, and WORK/reading.json, whose marks a reader fills in. Every measurement is
+kept in WORK/evaluation.jsonl as it is made, so that an interrupted run continues.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -20,44 +17,44 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from tqdm import tqdm
 
+from lab.quality import Text, distributions
 from lab.training import bars, corpus
 from lab.training.base import BASE
-from lab.training.command import Command, new_parser, one_line_errors, timed
+from lab.training.command import Command
 from lab.training.corpus import Record
-from lab.training.files import replacing
+from lab.training.files import add_line, digest, read_lines, write_json
 from lab.training.generation import quantised
-from lab.training.measurements import Measurements, Row, Series
 from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
 from pipeline.environment import environment
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.runtime.model import OVModel
-from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
 from pipeline.trace.repetition import body, repeats
 
-EVALUATION, READING, KEPT = "evaluation.json", "reading.json", "evaluation.jsonl"
-PARTS = ("language", "answers", "open", "context", "reading")
-_ROLES = ("target", "draft", "block")
+Row = dict[str, Any]
+Records = Mapping[int, Record]  # by Dolly's ids
+Settings = Mapping[str, Any]  # fields of a request
 
+EVALUATION, READING, KEPT = "evaluation.json", "reading.json", "evaluation.jsonl"
+ROLES = ("target", "draft", "block")
 SCORED_TOKENS = 300  # of prompt and response, of the records whose bits are counted
-_PIECE = 32  # tokens whose logits are in memory at a time
-SAMPLED = {"temperature": 0.7, "top_p": 0.92}
-_OPEN: Mapping[str, Mapping[str, Any]] = {
+_SAMPLED = {"temperature": 0.7, "top_p": 0.92}
+_OPEN: Mapping[str, Settings] = {
     "greedy, K = 4": {"drafter": "block", "draft_length": 4},
     "greedy, K = 8": {"drafter": "block", "draft_length": 8},
     "greedy, K = auto": {"drafter": "block", "draft_length": "auto"},
-    "sampled, K = 4": {"drafter": "block", "draft_length": 4, **SAMPLED},
-    "sampled, K = auto": {"drafter": "block", "draft_length": "auto", **SAMPLED},
+    "sampled, K = 4": {"drafter": "block", "draft_length": 4, **_SAMPLED},
+    "sampled, K = auto": {"drafter": "block", "draft_length": "auto", **_SAMPLED},
     "draft model, greedy, K = 2": {"drafter": "model", "draft_length": 2},
     "draft model, greedy, K = 4": {"drafter": "model", "draft_length": 4},
     "hybrid, greedy, K = auto": {"drafter": "hybrid", "draft_length": "auto"},
 }
-_CONTEXT: Mapping[str, Mapping[str, Any]] = {
+_CONTEXT: Mapping[str, Settings] = {
     "hybrid, K = 4": {"drafter": "hybrid", "draft_length": 4},
     "hybrid, K = auto": {"drafter": "hybrid", "draft_length": "auto"},
 }
@@ -66,384 +63,144 @@ _SEED = 0  # of the choice of records
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured. The defaults are the card's.
+    """How much is measured. The defaults are the card's."""
 
-    Attributes:
-        records: of language and of answers, the first ones; None takes all.
-        open, context: races of each setting, over records without and with a context.
-        reading, reading_context: answers to read, without and with a context.
-        answer_tokens, race_tokens: new tokens at most.
-    """
-
-    records: int | None = None
-    open: int = 100
-    context: int = 100
-    reading: int = 40
-    reading_context: int = 20
-    answer_tokens: int = 256
-    race_tokens: int = 100
+    records: int | None = None  # of language and of answers, the first ones; None takes all
+    open: int = 100  # races of each setting, over records without a context
+    context: int = 100  # likewise, with a context
+    reading: int = 40  # answers to read, without a context
+    reading_context: int = 20  # likewise, with a context
+    answer_tokens: int = 256  # at most
+    race_tokens: int = 100  # at most
 
 
 SIZES = Sizes()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Series by name, and what is made of all their rows."""
+class Kept:
+    """Measurements in a file, one a line. Those of other weights or settings stay in it, unused."""
 
-    series: dict[str, Series]
-    summary: Callable[[dict[str, list[Row]]], Any]
-
-
-# --- definitions ----------------------------------------------------------------------------------
-
-
-def bits(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
-    """The information in each token under its row of `logits`, float32[tokens, vocab], in bits."""
-    rows = logits.astype(np.float64)
-    rows -= rows.max(axis=-1, keepdims=True)
-    chosen = rows[np.arange(len(tokens)), list(tokens)]
-    information: NDArray[np.float64] = np.log2(np.exp(rows).sum(axis=-1)) - chosen / math.log(2)
-    return information
-
-
-def bits_per_byte(rows: Sequence[Row], end: bool = False) -> float:
-    """Of responses together: their bits over their bytes of UTF-8.
-
-    Args:
-        end: whether the bits of what ends a response count: a blank line and the end key. The
-            bytes are the response's own.
-    """
-    counted = sum(row["bits"] + (row["end_bits"] if end else 0.0) for row in rows)
-    return float(counted / sum(row["bytes"] for row in rows))
-
-
-def choose(records: Mapping[int, Record], count: int, context: bool) -> list[int]:
-    """The ids of up to `count` records with a context, or without: the first of a shuffled order,
-    the same for every count.
-    """
-    ids = sorted(
-        record_id for record_id, record in records.items() if bool(record.context) == context
-    )
-    Random(_SEED).shuffle(ids)
-    return ids[:count]
-
-
-# --- bits per byte --------------------------------------------------------------------------------
-
-
-def language(command: Command, records: Mapping[int, Record]) -> Part:
-    """The reference responses, in Dolly's format, as the shipped target predicts them; as it does
-    in float32; and as the base does, if its IR is there.
-    """
-    folders = {
-        "shipped": command.work / "pair" / "target",
-        "float32": quantised(command.target, command.work, "f32"),
-    }
-    if (command.work / BASE).is_dir():
-        folders["base"] = quantised(command.work / BASE, command.work, "f32")
-    tokenizer = Tokenizer(folders["shipped"])
-    ending = tokenizer.encode(f"\n\n{END_KEY}")
-    scored: dict[int, tuple[list[int], list[int]]] = {}
-    for record_id, record in records.items():
-        prompt = tokenizer.ask(record.instruction, record.context)
-        response = tokenizer.encode(record.response)
-        if response and len(prompt) + len(response) <= SCORED_TOKENS:
-            scored[record_id] = prompt, response
-
-    def series(name: str, folder: Path) -> Series:
-        model = cache(partial(OVModel, folder))
-
-        def measure(record_id: int) -> Row:
-            prompt, response = scored[record_id]
-            each = _bits_after(model(), tokenizer.size, prompt, [*response, *ending])
-            return {
-                "bits": float(each[: len(response)].sum()),
-                "end_bits": float(each[len(response) :].sum()),
-                "bytes": len(records[record_id].response.encode()),
-                "tokens": len(response),
-                "machine": _machine(),
-            }
-
-        return Series(f"bits per byte, {name}", f"bits {_digest(folder)}", list(scored), measure)
-
-    def summary(rows: dict[str, list[Row]]) -> dict[str, Any]:
-        return {
-            "records": len(scored),
-            "bytes": sum(row["bytes"] for row in rows["shipped"]),
-            "tokens": sum(row["tokens"] for row in rows["shipped"]),
-            "bits_per_byte": {name: bits_per_byte(of_model) for name, of_model in rows.items()},
-            "with_end_key": {name: bits_per_byte(each, end=True) for name, each in rows.items()},
-            "machines": sorted({row["machine"] for each in rows.values() for row in each}),
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: dict[tuple[str, int], Row] = {
+            (depends_on, record): row for depends_on, record, row in read_lines(path)
         }
 
-    return Part({name: series(name, folder) for name, folder in folders.items()}, summary)
+    def rows(
+        self, name: str, depends_on: str, ids: Sequence[int], measure: Callable[[int], Row]
+    ) -> list[Row]:
+        """A row for each of `ids`; measures those that are not there.
+
+        Args:
+            name: for people.
+            depends_on: all that a row depends on besides the record, as text.
+            measure: makes the row of a record; plain JSON.
+        """
+        missing = [record for record in ids if (depends_on, record) not in self._rows]
+        for record in tqdm(missing, desc=name, disable=not missing):
+            row = self._rows[depends_on, record] = measure(record)
+            add_line(self._path, [depends_on, record, row])
+        return [self._rows[depends_on, record] for record in ids]
 
 
-def _bits_after(
-    model: OVModel, vocab_size: int, prompt: Sequence[int], tokens: Sequence[int]
-) -> NDArray[np.float64]:
-    """The bits of each of `tokens`, which follow the prompt."""
-    sequence = model.sequence(vocab_size)
-    sequence.forward(prompt[:-1], logits_to_keep=0)
-    fed = [prompt[-1], *tokens[:-1]]
-    pieces = []
-    for at in range(0, len(fed), _PIECE):
-        piece = fed[at : at + _PIECE]
-        logits = sequence.forward(piece, logits_to_keep=len(piece)).logits
-        pieces.append(bits(logits, tokens[at : at + _PIECE]))
-    return np.concatenate(pieces)
+def main(command: Command) -> None:
+    """Measures everything, and prints what was reached."""
+    print(bars.as_table(bars.bars(evaluate(command))))
 
 
-# --- races ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Raced:
-    """A race over one record, in counts.
-
-    Attributes:
-        text, tokens: the autoregressive answer; tokens without the end key and blanks before it.
-        ended: by itself, within its budget.
-        autoregressive_tokens, speculative_tokens: emitted, the end key included.
-        target_runs: of the speculative lane, in decoding.
-        speedup: None if an answer was too short to compare.
-        identical: None if sampled.
-        certainty: the largest probability at each token of the autoregressive answer, as it is
-            sampled from or, if greedy, at temperature 1; the mean.
-    """
-
-    text: str
-    tokens: list[int]
-    ended: bool
-    autoregressive_tokens: int
-    speculative_tokens: int
-    speedup: float | None
-    target_runs: int
-    tested: int
-    accepted: int
-    identical: bool | None
-    certainty: float
-    machine: str
-
-    @classmethod
-    def of(cls, trace: Trace, machine: str) -> Raced:
-        slow, fast = trace.autoregressive, trace.speculative
-        assert slow
-        assert fast
-        return cls(
-            text=slow.text,
-            tokens=body(slow),
-            ended=slow.finish is FinishReason.STOP,
-            autoregressive_tokens=len(slow.tokens),
-            speculative_tokens=len(fast.tokens),
-            speedup=trace.speedup,
-            target_runs=len(fast.steps),
-            tested=fast.tested,
-            accepted=fast.accepted,
-            identical=trace.identical,
-            certainty=fmean(step.target_top[0][0][1] for step in slow.steps),
-            machine=machine,
-        )
-
-
-def race_summary(races: Sequence[Raced]) -> dict[str, Any]:
-    """What many races have in common; counts are summed before they are divided."""
-    tested = sum(race.tested for race in races)
-    speedups = [race.speedup for race in races if race.speedup is not None]
-    claimed = [race.identical for race in races if race.identical is not None]
-    return {
-        "races": len(races),
-        "identical": sum(claimed) if claimed else None,
-        "acceptance": sum(race.accepted for race in races) / tested if tested else None,
-        "tokens_per_run": sum(race.speculative_tokens for race in races)
-        / sum(race.target_runs for race in races),
-        "speedup": _quartiles(speedups) if speedups else None,  # none was long enough
-        "slower": sum(speedup < 1 for speedup in speedups),
-        "machines": sorted({race.machine for race in races}),
-    }
-
-
-def answer_summary(races: Sequence[Raced], reference_loops: int) -> dict[str, Any]:
-    """As `race_summary`, and how the answers end.
-
-    Args:
-        reference_loops: of the references, those that loop by the same definition.
-    """
-    return race_summary(races) | {
-        "ends": sum(race.ended for race in races),
-        "loops": sum(repeats(race.tokens, race.text) for race in races),
-        "reference_loops": reference_loops,
-        "certainty": fmean(race.certainty for race in races),
-        "tokens": _quartiles([race.autoregressive_tokens for race in races]),
-    }
-
-
-def _quartiles(values: Sequence[float]) -> list[float]:
-    """Lower quartile, median, upper quartile."""
-    found: list[float] = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
-    return found
-
-
-class _Racing:
-    """Series of races of one pair, which is loaded when the first race is run."""
-
-    def __init__(self, pair: Path, records: Mapping[int, Record]) -> None:
-        self._records = records
-        self._dolly = cache(partial(Dolly, pair))
-        self._digest = " ".join(_digest(pair / role) for role in _ROLES)
-
-    def series(
-        self, name: str, ids: Sequence[int], tokens: int, settings: Mapping[str, Any]
-    ) -> Series:
-        def measure(record_id: int) -> Row:
-            record = self._records[record_id]
-            request = Request(
-                record.instruction,
-                record.context,
-                max_new_tokens=tokens,
-                seed=record_id,
-                **settings,
-            )
-            trace = self._dolly().start(request).finish()
-            return asdict(Raced.of(trace, _machine()))
-
-        depends_on = json.dumps([self._digest, tokens, dict(settings)])
-        return Series(name, depends_on, ids, measure)
-
-
-def _races(rows: Sequence[Row]) -> list[Raced]:
-    return [Raced(**row) for row in rows]
-
-
-# --- the whole ------------------------------------------------------------------------------------
-
-
-def evaluate(command: Command, only: str | None = None, sizes: Sizes = SIZES) -> dict[str, Any]:
-    """Measures one part or all, and writes what is known of the pair.
-
-    Returns:
-        What evaluation.json holds: the parts that are complete.
+def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
+    """Returns what evaluation.json holds.
 
     Raises:
         UserError: the pair or an IR is not there or damaged, or a file cannot be read or written.
     """
-    kept = Measurements(command.work / KEPT)
-    figures: dict[str, Any] = {
+    kept, pair = Kept(command.work / KEPT), command.work / "pair"
+    files = {role: model_files(pair / role) for role in ROLES}
+    records = corpus.held_out_by_id(command.data)
+    first = dict(list(records.items())[: sizes.records])
+    to_read = choose(records, sizes.reading, context=False)
+    to_read += choose(records, sizes.reading_context, context=True)
+    dolly = cache(partial(Dolly, pair))  # loaded when the first race is run
+    weights = " ".join(digest(*each) for each in files.values())
+
+    def races(name: str, ids: Sequence[int], tokens: int, settings: Settings) -> list[Row]:
+        def measure(number: int) -> Row:
+            record = records[number]
+            asked = {"max_new_tokens": tokens, "seed": number, **settings}
+            return raced(
+                dolly().start(Request(record.instruction, record.context, **asked)).finish()
+            )
+
+        return kept.rows(name, json.dumps([weights, tokens, dict(settings)]), ids, measure)
+
+    def races_of(part: str, context: bool, settings: Mapping[str, Settings]) -> dict[str, Any]:
+        ids = choose(records, getattr(sizes, part), context)
+        return {
+            name: race_summary(races(f"{part}, {name}", ids, sizes.race_tokens, setting))
+            for name, setting in settings.items()
+        }
+
+    answer = partial(races, tokens=sizes.answer_tokens, settings=_OPEN["greedy, K = 4"])
+    tokenizer = Tokenizer(pair / "target")
+    references = (record.response for record in first.values())
+    looping = sum(repeats(tokenizer.encode(text), text) for text in references)
+    reading = [
+        {
+            "id": number,
+            "instruction": records[number].instruction,
+            "context": records[number].context,
+            "answer": race["text"].strip(),
+            "ended": race["ended"],
+        }
+        for number, race in zip(to_read, answer("answers to read", to_read), strict=True)
+    ]
+    figures = {
         "sizes": asdict(sizes),
-        "bytes": {role: _file_bytes(command, role) for role in _ROLES},
+        "bytes": {role: max(file.stat().st_size for file in each) for role, each in files.items()},
+        "language": language(command, kept, first),
+        "answers": answer_summary(answer("answers", [*first]), looping),
+        "open": races_of("open", False, _OPEN),
+        "context": races_of("context", True, _CONTEXT),
+        "reading": reading,
     }
-    for name, part in _parts(command, sizes).items():
-        if only in (None, name):
-            for series in part.series.values():
-                kept.complete(series)
-        rows = {series: kept.rows(part.series[series]) for series in part.series}
-        complete = {series: found for series, found in rows.items() if found is not None}
-        if len(complete) == len(rows):
-            figures[name] = part.summary(complete)
-    if "reading" in figures:
-        _write_reading(command.work / READING, figures["reading"])
-    with replacing(command.work / EVALUATION) as path:
-        path.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    marks = read_marks(command.work / READING)  # those of answers that are still the same stay
+    marked = [row | {"mark": marks.get((row["id"], row["answer"]))} for row in reading]
+    write_json(command.work / READING, marked)
+    write_json(command.work / EVALUATION, figures)
     return figures
 
 
-def _parts(command: Command, sizes: Sizes) -> dict[str, Part]:
-    pair = command.work / "pair"
-    records = corpus.held_out_by_id(command.data)
-    first = dict(list(records.items())[: sizes.records])
-    racing, tokenizer = _Racing(pair, records), Tokenizer(pair / "target")
-    to_read = choose(records, sizes.reading, context=False)
-    to_read += choose(records, sizes.reading_context, context=True)
-
-    def summary_of_each(rows: dict[str, list[Row]]) -> dict[str, Any]:
-        return {name: race_summary(_races(of_setting)) for name, of_setting in rows.items()}
-
-    def answers(rows: dict[str, list[Row]]) -> dict[str, Any]:
-        references = (record.response for record in first.values())
-        looping = sum(repeats(tokenizer.encode(text), text) for text in references)
-        return answer_summary(_races(rows["answers"]), looping)
-
-    def reading(rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
-        return [
-            {
-                "id": record_id,
-                "instruction": records[record_id].instruction,
-                "context": records[record_id].context,
-                "answer": race.text.strip(),
-                "ended": race.ended,
-            }
-            for record_id, race in zip(to_read, _races(rows["answers"]), strict=True)
-        ]
-
-    # The same settings, so the answers to read are among the others.
-    settings = _OPEN["greedy, K = 4"]
-    answering = partial(racing.series, tokens=sizes.answer_tokens, settings=settings)
-    raced: dict[str, dict[str, Series]] = {
-        part: {
-            name: racing.series(f"{part}, {name}", ids, sizes.race_tokens, setting)
-            for name, setting in settings.items()
-        }
-        for part, ids, settings in (
-            ("open", choose(records, sizes.open, context=False), _OPEN),
-            ("context", choose(records, sizes.context, context=True), _CONTEXT),
-        )
-    }
-    return {
-        "language": language(command, first),
-        "answers": Part({"answers": answering("answers", list(first))}, answers),
-        "open": Part(raced["open"], summary_of_each),
-        "context": Part(raced["context"], summary_of_each),
-        "reading": Part({"answers": answering("answers to read", to_read)}, reading),
-    }
+def choose(records: Records, count: int, context: bool) -> list[int]:
+    """The ids of up to `count` records with a context, or without: the first of a shuffled order,
+    the same for every count.
+    """
+    ids = sorted(number for number, record in records.items() if bool(record.context) == context)
+    Random(_SEED).shuffle(ids)
+    return ids[:count]
 
 
-def _write_reading(path: Path, answers: Sequence[dict[str, Any]]) -> None:
-    """Keeps the marks of answers that are still the same."""
-    marks = {(old["id"], old["answer"]): old["mark"] for old in read_reading(path)}
-    marked = [answer | {"mark": marks.get((answer["id"], answer["answer"]))} for answer in answers]
-    with replacing(path) as temporary:
-        text = json.dumps(marked, indent=1, ensure_ascii=False) + "\n"
-        temporary.write_text(text, encoding="utf-8")
+def model_files(folder: Path) -> list[Path]:
+    """All that makes a model answer as it does; raises UserError if it has not been exported."""
+    if not (folder / "openvino_model.xml").is_file():
+        remedy = "is not there; run python -m lab.training export first"
+        raise UserError("model", str(folder), remedy)
+    return sorted(file for file in folder.iterdir() if file.suffix in (".xml", ".bin", ".json"))
 
 
-def read_reading(path: Path) -> list[dict[str, Any]]:
-    """The answers and their marks; none if the file is not there.
+def read_marks(path: Path) -> dict[tuple[int, str], Any]:
+    """The mark of each record's answer, None where there is none yet; empty without the file.
 
     Raises:
         UserError: it is damaged.
     """
     if not path.is_file():
-        return []
+        return {}
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return [{name: row[name] for name in ("id", "answer", "mark")} for row in rows]
+        return {(row["id"], row["answer"]): row["mark"] for row in rows}
     except (ValueError, KeyError, TypeError):
         remedy = "must be JSON with id, answer and mark of each answer; mend it, or delete it"
         raise UserError("marks", path.name, remedy) from None
-
-
-def _file_bytes(command: Command, role: str) -> int:
-    """Of the largest file of a model."""
-    return max(file.stat().st_size for file in _files(command.work / "pair" / role))
-
-
-def _digest(folder: Path) -> str:
-    """Of all that makes a model answer as it does."""
-    digest = hashlib.blake2b(digest_size=16)
-    for file in _files(folder):
-        with file.open("rb") as content:
-            digest.update(file.name.encode())
-            digest.update(hashlib.file_digest(content, "blake2b").digest())
-    return digest.hexdigest()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """A model's files; raises UserError if it has not been exported."""
-    if not (folder / "openvino_model.xml").is_file():
-        remedy = "is not there; run python -m lab.training.export first"
-        raise UserError("model", str(folder), remedy)
-    yield from sorted(file for file in folder.iterdir() if file.suffix in (".xml", ".bin", ".json"))
 
 
 @cache
@@ -452,14 +209,115 @@ def _machine() -> str:
     return f"{about['cpu']}, {about['cores']} cores, OpenVINO {about.get('openvino', 'unknown')}"
 
 
-def main() -> None:
-    """The command line; exits with 2 and one line on what a user can mend."""
-    parser = new_parser(__doc__)
-    parser.add_argument("--only", choices=PARTS, help="measure this part")
-    given = parser.parse_args()
-    with one_line_errors(), timed(given.work, "evaluate"):
-        print(bars.table(bars.bars(evaluate(Command(given.work, given.data), given.only))))
+def language(command: Command, kept: Kept, records: Records) -> dict[str, Any]:
+    """The reference responses, in Dolly's format, as the shipped target predicts them; as it does
+    in float32; and as the base does, if it is there.
+    """
+    folders = {
+        "shipped": command.work / "pair" / "target",
+        "float32": quantised(command.target, command.work, "f32"),
+    }
+    if (command.work / BASE).is_dir():
+        folders["base"] = quantised(command.work / BASE, command.work, "f32")
+    tokenizer = Tokenizer(folders["shipped"])
+    scored: dict[int, tuple[list[int], str]] = {}
+    for number, record in records.items():
+        prompt = tokenizer.ask(record.instruction, record.context)
+        count = len(tokenizer.encode(record.response))
+        if count and len(prompt) + count <= SCORED_TOKENS:
+            scored[number] = prompt, record.response
+    rows: dict[str, list[Row]] = {}
+    for name, folder in folders.items():
+        model = cache(partial(OVModel, folder))
+        rows[name] = kept.rows(
+            f"bits per byte, {name}",
+            f"bits {digest(*model_files(folder))}",
+            [*scored],
+            lambda number, model=model: response_bits(model(), tokenizer, *scored[number]),  # type: ignore[misc]
+        )
+    return {
+        "records": len(scored),
+        "bytes": sum(row["bytes"] for row in rows["shipped"]),
+        "tokens": sum(row["tokens"] for row in rows["shipped"]),
+        "bits_per_byte": {name: bits_per_byte(each) for name, each in rows.items()},
+        "machines": sorted({row["machine"] for each in rows.values() for row in each}),
+    }
 
 
-if __name__ == "__main__":
-    main()
+def response_bits(model: OVModel, tokenizer: Tokenizer, prompt: list[int], response: str) -> Row:
+    """The information in a response, without the end key."""
+    tokens = tokenizer.encode(response)
+    probs = distributions(model, Text(prompt, tokens), tokenizer.size)
+    bits = -np.log2(probs[np.arange(len(tokens)), tokens].astype(np.float64)).sum()
+    counts = {"bytes": len(response.encode()), "tokens": len(tokens)}
+    return {"bits": float(bits), **counts, "machine": _machine()}
+
+
+def bits_per_byte(rows: Sequence[Row]) -> float:
+    """Of responses together: their bits over their bytes of UTF-8."""
+    return float(sum(row["bits"] for row in rows) / sum(row["bytes"] for row in rows))
+
+
+def raced(trace: Trace) -> Row:
+    """A race over one record, in counts.
+
+    Of the autoregressive answer are "text", "tokens" (without the end key and blanks before it),
+    whether it "ended" by itself, and its "certainty": the mean of the largest probability at each
+    token, as it is sampled from or, if greedy, at temperature 1. "speedup" is None if an answer was
+    too short to compare, "identical" if it was sampled.
+    """
+    slow, fast = trace.autoregressive, trace.speculative
+    assert slow
+    assert fast
+    return {
+        "text": slow.text,
+        "tokens": body(slow),
+        "ended": slow.finish is FinishReason.STOP,
+        "autoregressive_tokens": len(slow.tokens),
+        "speculative_tokens": len(fast.tokens),
+        "speedup": trace.speedup,
+        "target_runs": len(fast.steps),
+        "tested": fast.tested,
+        "accepted": fast.accepted,
+        "identical": trace.identical,
+        "certainty": fmean(step.target_top[0][0][1] for step in slow.steps),
+        "machine": _machine(),
+    }
+
+
+def race_summary(races: Sequence[Row]) -> dict[str, Any]:
+    """What many races have in common; counts are summed before they are divided."""
+    speedups = [race["speedup"] for race in races if race["speedup"] is not None]
+    claimed = [race["identical"] for race in races if race["identical"] is not None]
+    counts = ("tested", "accepted", "speculative_tokens", "target_runs")
+    tested, accepted, tokens, runs = (sum(race[name] for race in races) for name in counts)
+    return {
+        "races": len(races),
+        "identical": sum(claimed) if claimed else None,
+        "acceptance": accepted / tested if tested else None,
+        "tokens_per_run": tokens / runs,
+        "speedup": _quartiles(speedups) if speedups else None,  # none was long enough
+        "slower": sum(speedup < 1 for speedup in speedups),
+        "machines": sorted({race["machine"] for race in races}),
+    }
+
+
+def answer_summary(races: Sequence[Row], reference_loops: int) -> dict[str, Any]:
+    """As `race_summary`, and how the answers end.
+
+    Args:
+        reference_loops: of the references, those that loop by the same definition.
+    """
+    return race_summary(races) | {
+        "ends": sum(race["ended"] for race in races),
+        "loops": sum(repeats(race["tokens"], race["text"]) for race in races),
+        "reference_loops": reference_loops,
+        "certainty": fmean(race["certainty"] for race in races),
+        "tokens": _quartiles([race["autoregressive_tokens"] for race in races]),
+    }
+
+
+def _quartiles(values: Sequence[float]) -> list[float]:
+    """Lower quartile, median, upper quartile."""
+    found: list[float] = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    return found

@@ -1,8 +1,8 @@
 """What the drafts learn from: the target's answers, with what it computed on each of their tokens.
 
-A folder of flat files with a row for every token of every prompt and answer, one text after
-another, which grow as texts are added, and an index with a line for each text. What an interruption
-left without its line is written over. Training maps the files from disk, so they may exceed memory.
+A folder with a file of a row for every token of every prompt and answer, one text after another,
+which grows as texts are added, and an index with a line for each text. What an interruption left
+without its line is written over. Training maps the file from disk, so it may exceed memory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.training.files import whole_lines
+from lab.training.files import add_line, read_lines, write_json
 from lab.training.generation import Text
 from lab.training.packing import IGNORED, Example
 from pipeline.errors import UserError
 
 FEATURES = "features"
-_INDEX, _ABOUT = "index.jsonl", "about.json"
+_ROWS, _INDEX, _ABOUT = "rows.bin", "index.jsonl", "about.json"
 
 
 class Features:
@@ -44,23 +44,18 @@ class Features:
     """
 
     def __init__(self, folder: Path) -> None:
-        index = _read_index(folder)
+        index = read_lines(folder / _INDEX)
         if not index:
             raise UserError("features", str(folder), "are not there; write the answers first")
         counts = np.array([text["tokens"] for text in index])
         self.ends: NDArray[np.int64] = counts.cumsum()
         self.begins: NDArray[np.int64] = self.ends - counts
         self.prompts: NDArray[np.int64] = np.array([text["prompt"] for text in index])
-        columns = _columns(_about(folder))
-        rows = int(self.ends[-1])
-        maps: dict[str, Any] = {
-            name: np.memmap(folder / f"{name}.bin", kind, "r", shape=(rows, *shape))
-            for name, (kind, shape) in columns.items()
-        }
-        self.tokens: NDArray[np.int32] = maps["tokens"]
-        self.hidden: NDArray[np.float16] = maps["hidden"]
-        self.top_tokens: NDArray[np.int32] = maps["top_tokens"]
-        self.top_probs: NDArray[np.float16] = maps["top_probs"]
+        rows = np.memmap(folder / _ROWS, _row(_about(folder)), "r", shape=int(self.ends[-1]))
+        self.tokens: NDArray[np.int32] = rows["tokens"]
+        self.hidden: NDArray[np.float16] = rows["hidden"]
+        self.top_tokens: NDArray[np.int32] = rows["top_tokens"]
+        self.top_probs: NDArray[np.float16] = rows["top_probs"]
 
     @property
     def answered(self) -> int:
@@ -119,50 +114,39 @@ class FeatureWriter:
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / _ABOUT).is_file():
-            (folder / _ABOUT).write_text(json.dumps(dict(about)), encoding="utf-8")
-        if _about(folder) != json.loads(json.dumps(dict(about))):
+            write_json(folder / _ABOUT, about)
+        if _about(folder) != json.loads(json.dumps(about)):
             remedy = "were written by another target or recipe; delete them, or name another --work"
             raise UserError("features", str(folder), remedy)
-        index = _read_index(folder)
+        index = read_lines(folder / _INDEX)
         self.written = {(text["sample"], text["number"]) for text in index}
-        self._folder, self._columns = folder, _columns(about)
+        self._folder, self._row = folder, _row(about)
         self._rows = sum(text["tokens"] for text in index)
 
     def add(self, text: Text, sample: int) -> None:
         """Adds a text: the `sample`-th to its prompt."""
-        count, prompt = len(text.prompt) + len(text.tokens), len(text.prompt)
-        rows: dict[str, Any] = {
-            name: np.zeros((count, *shape), kind) for name, (kind, shape) in self._columns.items()
-        }
-        rows["tokens"][:] = [*text.prompt, *text.tokens]
+        tokens, prompt = [*text.prompt, *text.tokens], len(text.prompt)
+        rows = np.zeros(len(tokens), self._row)
+        rows["tokens"] = tokens
         rows["hidden"][:-1] = np.concatenate(text.hidden)
         rows["top_tokens"][prompt - 1 : -1] = text.top_tokens
         rows["top_probs"][prompt - 1 : -1] = text.top_probs
-        for name, (kind, shape) in self._columns.items():
-            path = self._folder / f"{name}.bin"
-            size = self._rows * np.dtype(kind).itemsize * int(np.prod(shape))
-            with path.open("r+b" if path.exists() else "wb") as file:
-                file.seek(size)
-                file.write(rows[name].tobytes())
-        line = {"sample": sample, "number": text.number, "prompt": prompt, "tokens": count}
-        with (self._folder / _INDEX).open("a", encoding="utf-8") as index:
-            index.write(json.dumps(line) + "\n")
-        self._rows += count
-
-
-def _read_index(folder: Path) -> list[dict[str, int]]:
-    return [json.loads(line) for line in whole_lines(folder / _INDEX)]
+        path = self._folder / _ROWS
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.seek(self._rows * self._row.itemsize)
+            file.write(rows.tobytes())
+        line = {"sample": sample, "number": text.number, "prompt": prompt, "tokens": len(tokens)}
+        add_line(self._folder / _INDEX, line)
+        self._rows += len(tokens)
 
 
 def _about(folder: Path) -> Any:
     return json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
 
 
-def _columns(about: Mapping[str, Any]) -> dict[str, tuple[type, tuple[int, ...]]]:
-    """The type of each file, and the shape of its rows."""
-    return {
-        "tokens": (np.int32, ()),
-        "hidden": (np.float16, (about["width"],)),
-        "top_tokens": (np.int32, (about["top"],)),
-        "top_probs": (np.float16, (about["top"],)),
-    }
+def _row(about: Mapping[str, Any]) -> np.dtype[Any]:
+    """The type of a row."""
+    top = (about["top"],)
+    hidden = ("hidden", np.float16, (about["width"],))
+    tops = [("top_tokens", np.int32, top), ("top_probs", np.float16, top)]
+    return np.dtype([("tokens", np.int32), hidden, *tops])

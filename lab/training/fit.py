@@ -5,38 +5,29 @@ Knows a model, batches and a loss; nothing about where they come from.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from lab.training.files import replacing
-from lab.training.quantisation import Int4Training
+from lab.training.files import add_line, replacing
+from lab.training.quantisation import quantise, restore
 from lab.training.recipe import Phase
 from pipeline.errors import UserError
 
-LOSSES = "losses.csv"
+LOSSES = "losses.jsonl"
 _SAVE_EVERY = 180.0  # seconds
 _LOG_EVERY = 20  # steps
 _PAUSE = 30.0  # seconds; a step that took longer was suspended, which is not training time
 
 
-class Batch(Protocol):
-    """What a step learns from. Positions of `segments` below 0 are padding."""
-
-    @property
-    def segments(self) -> torch.Tensor: ...
-
-    def to(self, device: torch.device) -> Self: ...
-
-
 Loss = Callable[[Any, Any], torch.Tensor]  # of a model and a batch
-Epoch = Callable[[int], Iterator[Batch]]  # epoch number -> its batches, the same at each call
+# Epoch number -> its batches, the same at each call. Positions of `segments` below 0 are padding.
+Epoch = Callable[[int], Iterator[Any]]
 
 
 @dataclass(slots=True)
@@ -60,10 +51,6 @@ class Progress:
         return warm * (first + (last - first) * self.done(phase))
 
 
-def best_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def computes_in_bfloat16(device: torch.device) -> bool:
     """Whether bfloat16 is faster there than float32: any GPU, and CPUs with AVX-512 BF16 or AMX."""
     if device.type == "cuda":
@@ -76,37 +63,34 @@ def fit(
     epoch: Epoch,
     loss_of: Loss,
     phase: Phase,
-    *,
-    decay: float,
     folder: Path,
     configuration: str,
 ) -> None:
     """Trains `model` in place to the end of `phase`, from its checkpoint in `folder` if any.
 
     Args:
-        decay: AdamW's, on matrices.
         configuration: all that shapes this run; a checkpoint of another one is refused.
 
     Raises:
         UserError: the checkpoint is damaged or of another configuration, or the disk is full.
     """
-    device = best_device()
-    path = _checkpoint(folder, phase)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    path = folder / f"{phase.name}.checkpoint"
     state = _read(path, configuration)
+    if phase.int4_group:
+        quantise(model, phase.int4_group)
     if state:
         model.load_state_dict(state["model"])
     model.to(device).train()
-    trained = Int4Training(model, phase.int4_group)
-    optimisers = _optimisers(model, trained, phase, decay)
-    if state:
-        for optimiser, kept in zip(optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(kept)
+    optimisers = _optimisers(model, phase)
+    for optimiser, kept in zip(optimisers, state["optimisers"] if state else (), strict=False):
+        optimiser.load_state_dict(kept)
     progress = Progress(**state["progress"]) if state else Progress()
 
     def save() -> None:
         state = {
             "configuration": configuration,
-            "model": trained.state_dict(),
+            "model": model.state_dict(),
             "optimisers": [optimiser.state_dict() for optimiser in optimisers],
             "progress": asdict(progress),
         }
@@ -120,16 +104,13 @@ def fit(
         for index, batch in enumerate(epoch(progress.epoch)):
             if index < progress.batch:
                 continue
-            for optimiser in optimisers:
-                for group in optimiser.param_groups:
-                    group["lr"] = progress.rate(phase)
-            trained.quantise()
             with torch.autocast(device.type, torch.bfloat16, enabled=computes_in_bfloat16(device)):
                 loss = loss_of(model, batch.to(device))
             loss.backward()  # type: ignore[no-untyped-call]
-            trained.pass_gradients()
-            torch.nn.utils.clip_grad_norm_(trained.parameters, 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimiser in optimisers:
+                for group in optimiser.param_groups:
+                    group["lr"] = progress.rate(phase)
                 optimiser.step()
                 optimiser.zero_grad()
 
@@ -142,7 +123,8 @@ def fit(
             last = now
             if progress.step % _LOG_EVERY == 0:
                 mean, losses = sum(losses) / len(losses), []
-                _log(folder / LOSSES, phase, progress, mean)
+                row = {"phase": phase.name, "step": progress.step, "tokens": progress.tokens}
+                add_line(folder / LOSSES, row | {"seconds": round(progress.seconds), "loss": mean})
                 speed = progress.tokens / progress.seconds
                 bar.n = round(100 * progress.done(phase), 1)
                 bar.set_postfix_str(f"epoch {progress.epoch}, {mean:.3f} nats, {speed:.0f} tok/s")
@@ -155,40 +137,34 @@ def fit(
             progress.epoch += 1
             progress.batch = 0
     bar.close()
-    trained.restore()
     save()
+    restore(model)
 
 
-def _optimisers(
-    model: torch.nn.Module, trained: Int4Training, phase: Phase, decay: float
-) -> list[torch.optim.Optimizer]:
+def _optimisers(model: torch.nn.Module, phase: Phase) -> list[torch.optim.Optimizer]:
     """AdamW; or Muon (Jordan et al. 2024) for the matrices of layers, and AdamW for the others."""
-    names = [name for name, _ in model.named_parameters()]
-    by_muon = [
-        parameter
-        for name, parameter in zip(names, trained.parameters, strict=True)
-        if phase.muon and ".layers." in name and parameter.ndim == 2
-    ]
-    known = {id(parameter) for parameter in by_muon}
-    others = [parameter for parameter in trained.parameters if id(parameter) not in known]
+    muon, matrices, vectors = [], [], []
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2:
+            vectors.append(parameter)
+        elif phase.muon and ".layers." in name and parameter.ndim == 2:
+            muon.append(parameter)
+        else:
+            matrices.append(parameter)
     groups = [
-        {"params": [p for p in others if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": phase.decay},
+        {"params": vectors, "weight_decay": 0.0},
     ]
     rate = phase.rates[0]
     found: list[torch.optim.Optimizer] = [
         torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=True)
     ]
-    if by_muon:
-        muon = torch.optim.Muon(
-            by_muon, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
+    if muon:
+        decay = phase.decay
+        found.append(
+            torch.optim.Muon(muon, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
         )
-        found.append(muon)
     return found
-
-
-def _checkpoint(folder: Path, phase: Phase) -> Path:
-    return folder / f"{phase.name}.checkpoint"
 
 
 def _read(path: Path, configuration: str) -> dict[str, Any] | None:
@@ -203,14 +179,3 @@ def _read(path: Path, configuration: str) -> dict[str, Any] | None:
         remedy = "was made with another configuration; delete it, or name another --work"
         raise UserError("checkpoint", str(path), remedy)
     return state
-
-
-def _log(path: Path, phase: Phase, progress: Progress, loss: float) -> None:
-    """One more row of the loss curve; nats."""
-    fresh = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as lines:
-        table = csv.writer(lines)
-        if fresh:
-            table.writerow(("phase", "step", "tokens", "seconds", "loss"))
-        seconds = round(progress.seconds)
-        table.writerow((phase.name, progress.step, progress.tokens, seconds, f"{loss:.4f}"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from pipeline.decoding.lm import Output
 from pipeline.decoding.sampling import SamplingParams, sample_token
@@ -15,6 +16,7 @@ from pipeline.models.export import export
 from pipeline.models.pairs import Weights
 from pipeline.runtime.model import OVModel
 from pipeline.runtime.sequence import OVCausalLM
+from pipeline.text.tokenizer import Tokenizer
 
 _EPSILON = 1e-5
 
@@ -23,20 +25,13 @@ Prompt = tuple[int, list[int]]  # its number, and its token ids
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How a text goes on.
+    """How a text goes on."""
 
-    Attributes:
-        longest: tokens of it.
-        ends: tokens that end it, each its last one.
-        temperature: 0 takes the most likely token.
-        top: how many of the most likely tokens are kept at each of its tokens.
-    """
-
-    longest: int
-    ends: frozenset[int]
-    temperature: float = 0.0
+    longest: int  # tokens of it
+    ends: frozenset[int]  # tokens that end it, each its last one
+    temperature: float = 0.0  # which takes the most likely token
     top_p: float = 1.0
-    top: int = 0
+    top: int = 0  # how many of the most likely tokens are kept at each of its tokens
 
 
 @dataclass(slots=True)
@@ -63,12 +58,11 @@ class Text:
 
 
 def write(
-    model: OVModel,
-    prompts: Iterable[Prompt],
+    ir: Path,
+    prompts: Sequence[Prompt],
     writing: Writing,
     *,
-    vocab_size: int,
-    layers: int = 0,
+    hidden_layers: Sequence[int] = (),
     seed: int = 0,
     at_once: int = 8,
 ) -> Iterator[Text]:
@@ -77,14 +71,16 @@ def write(
     A text depends on its prompt and the seed only, not on those written beside it.
 
     Args:
-        model: with the paged KV cache.
+        ir: folder of the model and its tokenizer.
         prompts: numbered; each has room for `writing.longest` more tokens in the context.
-        vocab_size: tokens that may be written.
-        layers: whose hidden states the model returns.
+        hidden_layers: whose hidden states are kept.
         at_once: texts.
     """
-    sequences = [model.sequence(vocab_size) for _ in range(at_once)]
-    batch, waiting = model.batch(sequences), iter(prompts)
+    if not prompts:
+        return
+    model = OVModel(ir, hidden_layers=hidden_layers)
+    sequences = [model.sequence(Tokenizer(ir).size) for _ in range(at_once)]
+    batch, waiting = model.batch(sequences), iter(tqdm(prompts, desc="texts"))
     texts: list[Text | None] = [None] * at_once
     params = SamplingParams(writing.temperature, top_p=writing.top_p)
     random: dict[int, np.random.Generator] = {}
@@ -95,7 +91,7 @@ def write(
         assert text is not None
         rng = random.setdefault(text.number, np.random.default_rng((seed, text.number)))
         if output.hidden is not None:
-            text.hidden.append(unit(output.hidden, layers))
+            text.hidden.append(unit(output.hidden, len(hidden_layers)))
         if writing.top:
             tokens, probs = _likeliest(output.logits[-1], writing.top)
             text.top_tokens.append(tokens)
@@ -135,8 +131,8 @@ def quantised(checkpoint: Path, work: Path, weights: Weights) -> Path:
 def unit(hidden: NDArray[np.float32], layers: int) -> NDArray[np.float16]:
     """Each layer's part of float32[n, layers * width], scaled to a root mean square of 1."""
     parts = hidden.reshape(len(hidden), layers, -1)
-    scale = np.sqrt(np.square(parts).mean(-1, keepdims=True) + _EPSILON)
-    scaled: NDArray[np.float16] = (parts / scale).reshape(hidden.shape).astype(np.float16)
+    parts = parts / np.sqrt(np.square(parts).mean(-1, keepdims=True) + _EPSILON)
+    scaled: NDArray[np.float16] = parts.reshape(hidden.shape).astype(np.float16)
     return scaled
 
 
@@ -144,9 +140,7 @@ def _likeliest(
     logits: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
     """The `count` most likely tokens of float32[vocab] in order, and their probabilities."""
-    best = (
-        np.argpartition(-logits, count)[:count] if count < len(logits) else np.arange(len(logits))
-    )
+    best = np.argpartition(-logits, min(count, len(logits) - 1))[:count]
     best = best[np.argsort(-logits[best], kind="stable")]
     weights = np.exp(logits - logits[best[0]])
     return best.astype(np.int32), (weights[best] / weights.sum()).astype(np.float16)

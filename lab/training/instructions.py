@@ -1,4 +1,4 @@
-"""More instructions to answer, in the manner of Dolly's. `python -m lab.training.instructions`
+"""Stage `instructions`: more instructions to answer, in the manner of Dolly's.
 
 The drafts learn from what the target writes, and Dolly's instructions are soon all answered. The
 model of the first stage reads a few of them as a list and goes on with it (Self-Instruct, Wang et
@@ -8,21 +8,16 @@ held-out record asks is left out.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
-
-from tqdm import tqdm
 
 from lab.training import corpus
 from lab.training.base import BASE
-from lab.training.command import Command, run
+from lab.training.command import Command
 from lab.training.corpus import Record
-from lab.training.files import whole_lines
+from lab.training.files import add_line, read_lines
 from lab.training.generation import Writing, quantised, write
-from lab.training.recipe import Recipe
-from pipeline.runtime.model import OVModel
 from pipeline.text.tokenizer import Tokenizer
 
 INSTRUCTIONS = "instructions.jsonl"
@@ -34,30 +29,21 @@ _CHARACTERS = 160  # of an instruction that serves as an example
 
 def main(command: Command) -> None:
     """Writes WORK/instructions.jsonl: a line a batch, a list of instructions."""
-    recipe, source, kept = command.recipe, command.work / BASE, command.work / INSTRUCTIONS
+    kept = command.work / INSTRUCTIONS
     known = corpus.training_records(command.data)
     seen = {record.question for record in known + corpus.held_out(command.data)}
     shown = [r.instruction for r in known if not r.context and len(r.instruction) < _CHARACTERS]
-    done = len(whole_lines(kept))
     seen.update(record.question for record in read_instructions(command.work))
-    if done < recipe.instructions.batches:
-        write = _writer(source, shown, recipe)
-    for number in tqdm(range(done, recipe.instructions.batches), desc="instructions"):
-        new = {Record(text, "", "").question: text for text in write(number)}
-        fresh = [text for question, text in new.items() if question not in seen]
+    done = len(read_lines(kept))
+    for texts in batches(command, shown, range(done, command.recipe.instructions.batches)):
+        new = {Record(text, "", "").question: text for text in texts}
+        add_line(kept, [text for question, text in new.items() if question not in seen])
         seen.update(new)
-        with kept.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(fresh) + "\n")
-    print(f"{len(read_instructions(command.work))} instructions in {kept}")
 
 
 def read_instructions(work: Path) -> list[Record]:
     """Those written so far, without context or response."""
-    return [
-        Record(text, "", "")
-        for line in whole_lines(work / INSTRUCTIONS)
-        for text in json.loads(line)
-    ]
+    return [Record(text, "", "") for batch in read_lines(work / INSTRUCTIONS) for text in batch]
 
 
 def listed(text: str) -> list[str]:
@@ -75,27 +61,19 @@ def listed(text: str) -> list[str]:
     return found
 
 
-def _writer(source: Path, shown: list[str], recipe: Recipe) -> Any:
-    """A function from the number of a batch to its instructions."""
-    folder = quantised(source, source.parent, recipe.weights)
-    tokenizer, model = Tokenizer(folder), OVModel(folder)
-    asked = recipe.instructions
+def batches(command: Command, shown: list[str], numbers: range) -> Iterator[list[str]]:
+    """The instructions of each batch, which go on with lists of those `shown`."""
+    asked = command.recipe.instructions
+    folder = quantised(command.work / BASE, command.work, command.recipe.weights)
+    tokenizer = Tokenizer(folder)
     writing = Writing(asked.longest, tokenizer.end_ids, asked.temperature, asked.top_p)
-
-    def write_batch(number: int) -> list[str]:
-        rng = Random(f"{recipe.seed} {number}")
+    for number in numbers:
+        rng = Random(f"{command.recipe.seed} {number}")
         prompts = []
         for place in range(asked.lists):
             examples = (" ".join(text.split()) for text in rng.sample(shown, asked.shots))
             lines = "".join(f"{_BULLET} {text}\n" for text in examples)
-            prompt = f"{_OPENING}{lines}{_BULLET}"
-            prompts.append((place, tokenizer.encode(prompt)))
-        texts = write(model, prompts, writing, vocab_size=tokenizer.size, seed=number)
+            prompts.append((place, tokenizer.encode(f"{_OPENING}{lines}{_BULLET}")))
+        texts = write(folder, prompts, writing, seed=number)
         ordered = sorted(texts, key=lambda text: text.number)
-        return [line for text in ordered for line in listed(tokenizer.decode(text.tokens))]
-
-    return write_batch
-
-
-if __name__ == "__main__":
-    run(main, __doc__)
+        yield [line for text in ordered for line in listed(tokenizer.decode(text.tokens))]

@@ -9,7 +9,8 @@ a third of the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 import torch
@@ -33,17 +34,21 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Tensors:
+    """Tensors that a step of training reads, on one device."""
+
+    def to(self, device: torch.device) -> Self:
+        return type(self)(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Tensors):
     """Packed rows, int64[rows, pack] each; `segments` says which example a position is of."""
 
     tokens: torch.Tensor
     targets: torch.Tensor
     positions: torch.Tensor
     segments: torch.Tensor
-
-    def to(self, device: torch.device) -> Batch:
-        columns = (self.tokens, self.targets, self.positions, self.segments)
-        return Batch(*(column.to(device) for column in columns))
 
     def mask(self) -> torch.Tensor:
         """Who (second last axis) sees whom (last axis): bool[rows, 1, pack, pack]."""
@@ -63,7 +68,11 @@ def example(prefix: int, prompt: Sequence[int], response: Sequence[int]) -> Exam
 
 
 def pack(
-    examples: Sequence[Example], prefix: Sequence[int], length: int, rows: int, seed: int
+    examples: Sequence[Example],
+    prefix: Sequence[int],
+    length: int,
+    rows: int,
+    seed: int | Sequence[int],
 ) -> Iterator[Batch]:
     """All `examples` once, in an order drawn from `seed`, packed first-fit into batches.
 

@@ -1,14 +1,16 @@
 """Quantisation-aware training: INT4 weights in the forward pass, float32 master weights.
 
-The optimiser updates the float32 master weights. Before every step the model's matrices are
-overwritten with their INT4 values, so the loss is that of the shipped model; gradients pass
-straight through the rounding (Bengio et al. 2013, arXiv 1308.3432). The rounding is NNCF's
-symmetric one: the largest magnitude of a group becomes the level -8.
+The loss is that of the shipped model; gradients pass straight through the rounding (Bengio et al.
+2013, arXiv 1308.3432). The rounding is NNCF's symmetric one: the largest magnitude of a group
+becomes the level -8.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
+from torch.nn.utils import parametrize
 
 _LOWEST, _HIGHEST = -8, 7  # levels of four bits
 _TINY = 1.2e-7  # float32's epsilon: NNCF's smallest scale
@@ -25,41 +27,37 @@ def int4(weights: torch.Tensor, group: int) -> torch.Tensor:
     return levels.mul_(scale.half().float()).view_as(weights)
 
 
-class Int4Training:
-    """Float32 master weights of a model's layer matrices; other weights are trained directly.
+class Int4(torch.nn.Module):
+    """A parametrization of weights: rounded, with the gradients of the unrounded ones."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        self._group = group
+
+    def forward(self, weights: torch.Tensor) -> torch.Tensor:
+        return weights + (int4(weights, self._group) - weights).detach()
+
+
+def quantise(model: torch.nn.Module, group: int) -> None:
+    """Trains the matrices of a model's layers as INT4 from now on; embeddings and norms are not.
 
     Args:
-        model: its layers' matrices are quantised; embeddings and norms are not.
-        group: weights that share a scale; 0 quantises nothing.
+        group: weights that share a scale.
     """
+    for module in list(_matrices(model)):
+        parametrize.register_parametrization(module, "weight", Int4(group))
 
-    def __init__(self, model: torch.nn.Module, group: int) -> None:
-        self._model, self._group = model, group
-        self._masters = {
-            name: torch.nn.Parameter(parameter.detach().clone())
-            for name, parameter in model.named_parameters()
-            if group and ".layers." in name and parameter.ndim == 2
-        }
-        named = model.named_parameters()
-        self._quantised = [(p, self._masters[name]) for name, p in named if name in self._masters]
-        self.parameters = [self._masters.get(name, p) for name, p in model.named_parameters()]
 
-    def quantise(self) -> None:
-        """Before a forward pass: sets the model's matrices to the INT4 values."""
-        for parameter, master in self._quantised:
-            parameter.data.copy_(int4(master.data, self._group))
+def restore(model: torch.nn.Module) -> None:
+    """Sets the model's matrices to the master weights, as plain parameters."""
+    for module in _matrices(model):
+        if parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
 
-    def pass_gradients(self) -> None:
-        """After a backward pass: moves the gradients to the master weights."""
-        for parameter, master in self._quantised:
-            master.grad, parameter.grad = parameter.grad, None
 
-    def restore(self) -> None:
-        """At the end: sets the model's matrices to the master weights."""
-        for parameter, master in self._quantised:
-            parameter.data.copy_(master.data)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The model's state dict, with the master weights in place of the quantised ones."""
-        masters = {name: master.detach() for name, master in self._masters.items()}
-        return self._model.state_dict() | masters
+def _matrices(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The modules of the layers that hold a matrix."""
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if ".layers." in name and isinstance(weight, torch.Tensor) and weight.ndim == 2:
+            yield module

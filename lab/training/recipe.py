@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 
 from pipeline.models.pairs import Weights
@@ -13,113 +13,67 @@ class Phase:
     """One stretch of training: linear warm-up, then a linear decay to the phase's end.
 
     It ends after `minutes` of training or `steps` optimiser steps, whichever comes first.
-
-    Attributes:
-        rates: learning rate after the warm-up and at the end.
-        warmup: steps.
-        rows: packed rows in an optimiser step.
-        pack: tokens in a packed row.
-        int4_group: weights that share an INT4 scale in the forward pass; 0 trains in float.
-        muon: whether Muon updates the matrices of layers; AdamW updates all others.
     """
 
     name: str
-    rates: tuple[float, float]
+    rates: tuple[float, float]  # learning rate after the warm-up and at the end
     minutes: float = inf
     steps: int = 1_000_000
-    warmup: int = 25
-    rows: int = 4
-    pack: int = 512
-    int4_group: int = 0
-    muon: bool = False
+    warmup: int = 25  # steps
+    rows: int = 4  # packed rows in an optimiser step
+    pack: int = 512  # tokens in a packed row
+    int4_group: int = 0  # weights that share an INT4 scale in the forward pass; 0 trains in float
+    muon: bool = False  # Muon updates the matrices of layers; AdamW updates all others
+    decay: float = 0.01  # of the weights in matrices
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What the model of the first stage writes for the target to answer.
+    """What the model of the first stage writes for the target to answer."""
 
-    Attributes:
-        batches: in which lists are written.
-        lists: of a batch.
-        shots: of Dolly's instructions, with which a list begins.
-        longest: tokens that are written after them, several instructions.
-    """
-
-    batches: int
-    lists: int = 256
-    shots: int = 8
+    batches: int  # in which lists are written
+    lists: int = 256  # of a batch
+    shots: int = 8  # of Dolly's instructions, with which a list begins
     temperature: float = 0.9
     top_p: float = 0.95
-    longest: int = 96
+    longest: int = 96  # tokens that are written after them, several instructions
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the target writes for the draft to learn from.
+    """What the target writes for the draft to learn from."""
 
-    Attributes:
-        instructions: how many are answered; none of them was held out.
-        sampled: how many of them are answered again, by sampling.
-        top: how many of the target's probabilities are kept at a position.
-        longest: tokens of an answer.
-    """
-
-    instructions: int
-    sampled: int = 0
+    instructions: int  # how many are answered; none of them was held out
+    sampled: int = 0  # how many of them are answered again, by sampling
     temperature: float = 0.7
     top_p: float = 0.92
-    top: int = 64
-    longest: int = 200
+    top: int = 64  # how many of the target's probabilities are kept at a position
+    longest: int = 200  # tokens of an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The draft: some of the target's layers, over the target's most frequent tokens.
+    """The draft model."""
 
-    Attributes:
-        layers: how many of the target's it starts from, from the first to the last.
-        vocabulary: rows of its embedding and head.
-    """
-
-    layers: int = 2
-    vocabulary: int = 8192
+    layers: int = 2  # of the target's, that it starts from, from the first to the last
+    vocabulary: int = 8192  # rows of its embedding and head, for the target's most frequent tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The block draft: layers of the target, over the draft's tokens.
+    """The block draft, over the draft model's tokens."""
 
-    Attributes:
-        layers: how many of the target's it starts from, from the first to the last.
-        hidden: after how many of the target's layers it reads the hidden states, the last among
-            them.
-        length: tokens that it can propose at once.
-        rank: of the bigram term.
-        anchors: tokens of a packed row whose slots are trained in a step.
-        decay: of the loss from one slot to the next.
-    """
-
-    layers: int = 2
-    hidden: int = 3
-    length: int = 8
-    rank: int = 64
-    anchors: int = 40
-    decay: float = 0.65
+    layers: int = 2  # of the target's, that it starts from, from the first to the last
+    hidden: int = 3  # of the target's layers, whose hidden states it reads; the last among them
+    length: int = 8  # tokens that it can propose at once
+    rank: int = 64  # of the bigram term
+    anchors: int = 40  # tokens of a packed row whose slots are trained in a step
+    decay: float = 0.65  # of the loss from one slot to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All of it.
-
-    Attributes:
-        base_sha256: of the GGUF file to begin with; empty for any.
-        merged_tokens: of its vocabulary that are kept, single bytes included.
-        teacher_sha256: of the larger model's GGUF file.
-        weights: the precision in which the target is shipped.
-        taught: instructions that the larger model answers.
-        asked: instructions whose answers are searched for loops, the first of those answered.
-        longest_answer, longest: tokens; longer Dolly records are left out.
-    """
+    """All of it."""
 
     target: Phase
     repetition: Phase
@@ -129,16 +83,24 @@ class Recipe:
     draft_phase: Phase
     block: Block
     block_phase: Phase
-    base_sha256: str = ""
-    merged_tokens: int = 65_532  # with the end-of-text token and Dolly's three, 2 ** 16
-    teacher_sha256: str = ""
-    weights: Weights = "int4-sym"
-    taught: int = 8000
-    asked: int = 1600
-    longest_answer: int = 256
-    longest: int = 512
-    weight_decay: float = 0.01
+    base_sha256: str = ""  # of the GGUF file to begin with; empty for any
+    merged_tokens: int = 65_532  # that are kept; with the end-of-text token and Dolly's three 2**16
+    teacher_sha256: str = ""  # of the larger model's GGUF file
+    weights: Weights = "int4-sym"  # the precision in which the target is shipped
+    taught: int = 8000  # instructions that the larger model answers
+    asked: int = 1600  # instructions whose answers are searched for loops
+    longest_answer: int = 256  # tokens of a record's response; longer ones are left out
+    longest: int = 512  # tokens of a record
     seed: int = 0
+
+    def shaping(self, *stages: str) -> str:
+        """What shapes a trained model, as text: the fields that all of them depend on, and those of
+        `stages`.
+        """
+        others = {"target", "repetition", "instructions", "answers"}
+        others |= {"draft", "draft_phase", "block", "block_phase"}
+        parts = asdict(self).items()
+        return str({name: part for name, part in parts if name not in others or name in stages})
 
 
 RECIPE = Recipe(

@@ -1,4 +1,4 @@
-"""Teaches the target not to repeat itself. `python -m lab.training.repetition`
+"""Stage `repetition`: teaches the target not to repeat itself.
 
 A small model that has written a phrase twice is all but certain to go on with it. So the fine-tuned
 model answers training instructions greedily, and where an answer loops, the tokens that repeat it
@@ -8,7 +8,6 @@ are made unlikely (sequence-level unlikelihood, Welleck et al. 2020, arXiv 1908.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -16,15 +15,15 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
-from tqdm import tqdm
 
 from lab.training import packing, target
-from lab.training.answers import greedy_texts, instructions
-from lab.training.command import Command, run
-from lab.training.files import whole_lines
+from lab.training.answers import instructions
+from lab.training.command import Command
+from lab.training.files import add_line, read_lines
 from lab.training.fit import fit
-from lab.training.lessons import lessons
+from lab.training.generation import Writing, quantised, write
 from lab.training.packing import IGNORED, Batch, Example
+from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.repetition import repeated
 
 ANSWERS = "tuned-answers.jsonl"
@@ -48,44 +47,36 @@ def main(command: Command) -> None:
         for pair, start in zip(written, starts, strict=True)
         if start is not None
     ]
-    wanted = target.dolly_examples(tokenizer, lessons(command), recipe)
+    wanted = target.dolly_examples(tokenizer, target.lessons(command), recipe)
+    phase = recipe.repetition
 
     def epoch(number: int) -> Iterator[Batch]:
         """Every answer that loops, among as many records."""
-        order = recipe.seed * 100_000 + number
-        chosen = Random(order).sample(wanted, min(len(wanted), len(looping)))
-        phase = recipe.repetition
-        return packing.pack([*looping, *chosen], prefix, phase.pack, phase.rows, order)
+        seed = recipe.seed, number
+        chosen = Random(str(seed)).sample(wanted, min(len(wanted), len(looping)))
+        return packing.pack([*looping, *chosen], prefix, phase.pack, phase.rows, seed)
 
+    print(f"{len(looping)} of {len(written)} answers loop")
     if looping:
-        fit(
-            model,
-            epoch,
-            loss,
-            recipe.repetition,
-            decay=recipe.weight_decay,
-            folder=command.work,
-            configuration=target.fingerprint(recipe, "repetition", "answers"),
-        )
+        shaping = recipe.shaping("target", "repetition", "answers")
+        fit(model, epoch, loss, phase, command.work, shaping)
     target.save_model(model, source, command.work / target.TARGET)
-    print(f"{len(looping)} of {len(written)} answers looped; {command.work / target.TARGET}")
 
 
 def answer_all(
     checkpoint: Path, command: Command, prompts: Sequence[list[int]]
 ) -> list[tuple[list[int], list[int]]]:
-    """Prompts and the greedy answers to them, kept in `ANSWERS` as they come."""
-    kept = command.work / ANSWERS
-    done = {
-        number: (prompt, answer) for number, prompt, answer in map(json.loads, whole_lines(kept))
-    }
+    """Prompts and the greedy answers to them of a checkpoint, quantised as it is shipped; kept in
+    `ANSWERS` as they come.
+    """
+    kept, recipe = command.work / ANSWERS, command.recipe
+    done = {number: (prompt, answer) for number, prompt, answer in read_lines(kept)}
     missing = [prompt for prompt in enumerate(prompts) if prompt[0] not in done]
-    for text in tqdm(
-        greedy_texts(checkpoint, command, missing), total=len(missing), desc="answers"
-    ):
+    folder = quantised(checkpoint, command.work, recipe.weights)
+    writing = Writing(recipe.answers.longest, Tokenizer(folder).end_ids)
+    for text in write(folder, missing, writing):
         done[text.number] = text.prompt, text.tokens
-        with kept.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps([text.number, text.prompt, text.tokens]) + "\n")
+        add_line(kept, [text.number, text.prompt, text.tokens])
     return [done[number] for number in range(len(prompts))]
 
 
@@ -133,7 +124,3 @@ def loss(model: Any, batch: Batch) -> torch.Tensor:
         others = rows.scatter(1, tokens, -torch.inf).logsumexp(1, keepdim=True)
         total = total - logsigmoid(others - chosen).mean()  # 1 - p = sigmoid(others - chosen)
     return total
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

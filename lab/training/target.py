@@ -1,28 +1,29 @@
-"""The target: all of the base fine-tuned on Dolly's instructions. `python -m lab.training.target`
+"""Stage `target`: all of the base fine-tuned on Dolly's instructions.
 
 As Databricks made Dolly v2 of Pythia: every category, with contexts, the loss on the response only.
-The responses are a larger model's where it has answered (`lab.training.teacher`), else Dolly's own.
+The responses are a larger model's (`lab.training.teacher`); people's own where those are better,
+which is where a context holds the answer, and where things are to be classified; and some records
+about what this demonstration is about.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from lab.training import packing
+from lab.training import corpus, packing
 from lab.training.base import BASE
-from lab.training.command import Command, run
+from lab.training.command import Command
 from lab.training.corpus import Record
-from lab.training.files import replacing_folder
+from lab.training.files import read_lines, replacing_folder
 from lab.training.fit import fit
-from lab.training.lessons import lessons
 from lab.training.packing import IGNORED, Batch
 from lab.training.recipe import Recipe
 from pipeline.errors import UserError
@@ -31,7 +32,14 @@ from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
 
 TUNED, TARGET = "tuned", "target"
-_LATER = {"repetition", "instructions", "answers", "draft", "draft_phase", "block", "block_phase"}
+TAUGHT = "taught.jsonl"  # [instruction, context, answer] a line; the answer is empty if it was bad
+OWN = Path(__file__).with_name("own_records.jsonl")
+_PEOPLE_SHARE = 3  # one of people's answers to so many of the teacher's
+_SORTING = re.compile(
+    r"^(please )?(classify|categori[sz]e|sort|group|identify which|tell me (if|which|whether)|"
+    r"which of (the following|these)|label|assign|extract|split)\b",
+    re.IGNORECASE,
+)
 
 
 def main(command: Command) -> None:
@@ -42,21 +50,47 @@ def main(command: Command) -> None:
     examples = dolly_examples(tokenizer, records, recipe)
     prefix = tokenizer.shared_prefix
 
-    def epoch(number: int) -> Iterator[Batch]:
-        order = recipe.seed * 100_000 + number
-        return packing.pack(examples, prefix, recipe.target.pack, recipe.target.rows, order)
+    phase = recipe.target
 
-    fit(
-        model,
-        epoch,
-        next_token_loss,
-        recipe.target,
-        decay=recipe.weight_decay,
-        folder=command.work,
-        configuration=fingerprint(recipe),
-    )
+    def epoch(number: int) -> Iterator[Batch]:
+        return packing.pack(examples, prefix, phase.pack, phase.rows, (recipe.seed, number))
+
+    print(f"{len(examples)} of {len(records)} records are short enough")
+    fit(model, epoch, next_token_loss, phase, command.work, recipe.shaping("target"))
     save_model(model, source, command.work / TUNED)
-    print(f"{len(examples)} of {len(records)} records; the model is in {command.work / TUNED}")
+
+
+def lessons(command: Command) -> list[Record]:
+    """What the target is taught: the teacher's answers so far, people's where those are better, and
+    the records about this demonstration, all but held-out questions.
+    """
+    records = corpus.training_records(command.data)
+    taught = {
+        (instruction, context): answer
+        for instruction, context, answer in read_lines(command.work / TAUGHT)
+        if answer
+    }
+    answered = [
+        dataclasses.replace(record, response=taught[record.instruction, record.context])
+        for record in records
+        if (record.instruction, record.context) in taught
+    ]
+    people = [record for record in records if by_people(record) or not taught]
+    Random(command.recipe.seed).shuffle(people)
+    share = len(answered) // _PEOPLE_SHARE if taught else len(people)
+    return [*answered, *people[:share], *own_records(command)]
+
+
+def own_records(command: Command) -> list[Record]:
+    """About OpenVINO, speculative decoding and this demonstration, in several wordings."""
+    tested = {record.question for record in corpus.held_out(command.data)}
+    records = [Record(**row) for row in read_lines(OWN)]
+    return [record for record in records if record.question not in tested]
+
+
+def by_people(record: Record) -> bool:
+    """Whether people's answer is the better one."""
+    return bool(record.context) or bool(_SORTING.match(record.instruction))
 
 
 def dolly_examples(
@@ -119,31 +153,14 @@ def save_model(model: Any, like: Path, out: Path) -> None:
                 (folder / name).write_bytes((like / name).read_bytes())
 
 
-def fingerprint(recipe: Recipe, *later: str) -> str:
-    """All of the recipe that shapes the fine-tuned model, and those `later` parts, as text."""
-    parts = dataclasses.asdict(recipe)
-    kept = set(parts) - _LATER | set(later)
-    return json.dumps({name: part for name, part in parts.items() if name in kept})
-
-
 def read_layers(folder: Path) -> int:
     """The number of decoder layers of a checkpoint."""
     _require(folder)
     return int(read_json(folder / "config.json")["num_hidden_layers"])
 
 
-def digest(folder: Path) -> str:
-    """Of the weights of an IR."""
-    with (folder / "openvino_model.bin").open("rb") as weights:
-        return hashlib.file_digest(weights, "sha256").hexdigest()
-
-
 def _require(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         stage = {TUNED: "target", TARGET: "repetition"}.get(folder.name, folder.name)
-        remedy = f"is not there; run python -m training.{stage} first"
+        remedy = f"is not there; run python -m lab.training {stage} first"
         raise UserError("checkpoint", str(folder), remedy)
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

@@ -1,4 +1,4 @@
-"""What the target is taught: answers of a larger model. `python -m lab.training.teacher`
+"""Stage `teacher`: answers of a larger model, which the target is taught.
 
 Qwen2.5-Coder-1.5B-Instruct, from the GGUF file that Qwen publishes (Apache-2.0), answers Dolly's
 instructions. Text of one larger model is better than that of many people, and easier to guess,
@@ -7,21 +7,17 @@ which is what speculation lives on.
 
 from __future__ import annotations
 
-import json
 import re
 from random import Random
 
-from tqdm import tqdm
-
 from lab.training import corpus
-from lab.training.base import gguf_file, read_gguf
-from lab.training.command import Command, run
+from lab.training.base import read_gguf
+from lab.training.command import Command
 from lab.training.corpus import Record
-from lab.training.files import replacing_folder, whole_lines
+from lab.training.files import add_line, read_lines, replacing_folder
 from lab.training.generation import Text, Writing, quantised, write
-from lab.training.lessons import TAUGHT, by_people
 from lab.training.repetition import loop_start
-from pipeline.runtime.model import OVModel
+from lab.training.target import TAUGHT, by_people
 from pipeline.text.tokenizer import Tokenizer
 
 TEACHER = "teacher"
@@ -44,7 +40,7 @@ def main(command: Command) -> None:
     """Writes WORK/taught.jsonl: a line an answer, with its instruction and context."""
     folder = command.work / TEACHER
     if not folder.exists():
-        model, tokenizer = read_gguf(gguf_file(command.model, command.recipe.teacher_sha256))
+        model, tokenizer = read_gguf(command.model, command.recipe.teacher_sha256)
         with replacing_folder(folder) as made:
             model.save_pretrained(made)
             tokenizer.save(str(made / "tokenizer.json"))
@@ -52,27 +48,15 @@ def main(command: Command) -> None:
     tokenizer = Tokenizer(ir)
     end = tokenizer.vocab["<|im_end|>"]
     asked = to_answer(command)
-    done = {tuple(json.loads(line)[:2]) for line in whole_lines(command.work / TAUGHT)}
+    done = {tuple(asked) for *asked, _ in read_lines(command.work / TAUGHT)}
     missing = [
         (number, prompt_ids(tokenizer, record))
         for number, record in enumerate(asked)
         if (record.instruction, record.context) not in done
     ]
-    written = write(
-        OVModel(ir),
-        missing,
-        Writing(_LONGEST, frozenset({end})),
-        vocab_size=tokenizer.size,
-        at_once=_AT_ONCE,
-    )
-    kept = 0
-    for text in tqdm(written, total=len(missing), desc="answers"):
-        answer = acceptable(text, tokenizer, end)
-        kept += bool(answer)
-        record = asked[text.number]
-        with (command.work / TAUGHT).open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps([record.instruction, record.context, answer]) + "\n")
-    print(f"{kept} of {len(missing)} new answers kept, in {command.work / TAUGHT}")
+    for text in write(ir, missing, Writing(_LONGEST, frozenset({end})), at_once=_AT_ONCE):
+        record, answer = asked[text.number], acceptable(text, tokenizer, end)
+        add_line(command.work / TAUGHT, [record.instruction, record.context, answer])
 
 
 def to_answer(command: Command) -> list[Record]:
@@ -97,7 +81,3 @@ def acceptable(text: Text, tokenizer: Tokenizer, end: int) -> str:
     loops = loop_start(tokens, frozenset()) is not None
     bad = last != end or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
     return "" if bad else answer
-
-
-if __name__ == "__main__":
-    run(main, __doc__)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -98,6 +98,27 @@ class Store:
             remedy = f"{error.strerror or error}; make it usable, or choose another --cache-dir"
             raise UserError("file", str(error.filename or self.root), remedy) from None
 
+    def checkpoint(
+        self, model: Model, files: Files | None = None
+    ) -> Generator[Progress, None, Path]:
+        """Fetches a model's checkpoint, unless it is a folder; returns the folder.
+
+        Args:
+            files: all of its repository, if they are known.
+
+        Raises:
+            UserError: it cannot be fetched, or cannot be exported.
+        """
+        if source := _local(model):
+            check_checkpoint(source, model.remote_code)
+            return source
+        own = files or self._hub.files(model.id)
+        wanted = _checkpoint_files(model, own)
+        small = {file: size for file, size in wanted.items() if not file.endswith(_WEIGHTS)}
+        without_weights = yield from self._hub.fetch(model.id, small)
+        check_checkpoint(without_weights, model.remote_code, own)
+        return (yield from self._hub.fetch(model.id, wanted))
+
     def _obtained_alone(self, model: Model) -> Iterator[Progress]:
         """Waits for another process that obtains the model, and does so if that one does not."""
         place = self._place(model)
@@ -118,22 +139,13 @@ class Store:
             lock.release()
 
     def _obtained(self, model: Model) -> Iterator[Progress]:
-        source = _local(model)
-        if source is None:
-            own = self._hub.files(model.id)
-            ready = self._ready_ir(model, own)
-            if ready:
-                name, files = ready
-                fetched = yield from self._hub.fetch(name, files)
-                self._keep(fetched, files, self._place(model))
-                return
-            files = _checkpoint_files(model, own)
-            small = {file: size for file, size in files.items() if not file.endswith(_WEIGHTS)}
-            without_weights = yield from self._hub.fetch(model.id, small)
-            check_checkpoint(without_weights, model.remote_code, own)
-            source = yield from self._hub.fetch(model.id, files)
-        else:
-            check_checkpoint(source, model.remote_code)
+        own = {} if _local(model) else self._hub.files(model.id)
+        if ready := own and self._ready_ir(model, own):
+            name, files = ready
+            fetched = yield from self._hub.fetch(name, files)
+            self._keep(fetched, files, self._place(model))
+            return
+        source = yield from self.checkpoint(model, own)
         yield from _exported(source, self._place(model), model)
 
     def _place(self, model: Model) -> Path:
