@@ -34,7 +34,7 @@ def main(command: Command) -> None:
     about = {
         "target": target.digest(folder),
         "layers": layers,
-        "width": model.hidden_width,
+        "width": model.compiled.hidden_width,
         "top": recipe.answers.top,
         "answers": dataclasses.asdict(recipe.answers),
     }

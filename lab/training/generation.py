@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.batch import OVBatch
 from pipeline.decoding.lm import Output
 from pipeline.decoding.sampling import SamplingParams, sample_token
 from pipeline.models.export import export
@@ -84,7 +85,7 @@ def write(
         at_once: texts.
     """
     sequences = [model.sequence(vocab_size) for _ in range(at_once)]
-    batch, waiting = model.batch(sequences), iter(prompts)
+    batch, waiting = OVBatch(model.compiled, sequences), iter(prompts)
     texts: list[Text | None] = [None] * at_once
     params = SamplingParams(writing.temperature, top_p=writing.top_p)
     random: dict[int, np.random.Generator] = {}
