@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.lanes import Lanes
-from pipeline.decoding.memory import Memory
 from pipeline.dolly import Dolly
 from pipeline.request import Request
 
@@ -18,5 +18,5 @@ def endless(lanes: Lanes) -> Lanes:
 class EndlessDolly(Dolly):
     """A pair whose answers are all `endless`."""
 
-    def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
+    def lanes(self, request: Request, memory: AnswerMemory | None = None) -> Lanes:
         return endless(super().lanes(request, memory))

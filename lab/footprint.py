@@ -50,12 +50,13 @@ class Footprint:
 def _peak(measured: Footprint) -> int | None:
     from pipeline.decoding.drafters.model import MODEL
     from pipeline.decoding.lanes import Lanes
-    from pipeline.runtime.model import OVModel
+    from pipeline.runtime.model import OVModel, RuntimeOptions
 
     def sequence(folder: Path) -> Any:
-        model = OVModel(
-            folder, measured.kv_cache, measured.kv_precision, properties=measured.properties
+        options = RuntimeOptions(
+            measured.kv_cache, measured.kv_precision, properties=measured.properties
         )
+        model = OVModel(folder, options)
         return lambda prompt: model.sequence()
 
     lanes = Lanes(target=sequence(measured.target))

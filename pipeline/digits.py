@@ -131,10 +131,11 @@ class Digits:
         Raises:
             UserError: a file is missing or damaged.
         """
-        from pipeline.runtime.model import OVModel
+        from pipeline.runtime.model import OVModel, RuntimeOptions
         from pipeline.runtime.pair import CompiledPair
 
-        target, draft = (OVModel(self._folder / role, threads=1) for role in ("target", "draft"))
+        options = RuntimeOptions(threads=1)
+        target, draft = (OVModel(self._folder / role, options) for role in ("target", "draft"))
         return CompiledPair(target, draft)
 
     def lanes(self, request: Request) -> Lanes:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import find_drafter
-from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import Measurement
 from pipeline.decoding.events import SPECULATIVE
 from pipeline.decoding.lanes import Lanes
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, check_mode, lanes_of, schedule_of
 from pipeline.decoding.verification import find_verifier
 from pipeline.environment import MemoryUse, environment, memory_bytes, process_memory
@@ -34,11 +34,11 @@ from pipeline.runtime.kv_cache.memory import KVMemory
 from pipeline.runtime.kv_cache.policy import Properties, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
-from pipeline.runtime.model import OVModel, check_device
+from pipeline.runtime.model import OVModel, RuntimeOptions, check_device
 from pipeline.runtime.pair import CompiledPair
 from pipeline.text.stop import stop_matcher
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
-from pipeline.trace.recorder import LaneRecorder, Pools
+from pipeline.trace.recording import Pools, Recording
 
 _TEXT = "Why is the sky blue?"  # on which forward passes are compared
 _CANDIDATES = 5  # most likely tokens of each model that a trace records per position
@@ -93,8 +93,14 @@ class Dolly:
             raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
         self.tokenizer = Tokenizer(self._folders[0])
         self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
-        self._lossless, self._threads, self._device = lossless, threads, device
-        self._properties, self._kv_memory = properties, KVMemory(kv_memory)
+        self._kv_memory = KVMemory(kv_memory)
+        self._options = RuntimeOptions(
+            lossless=lossless,
+            threads=threads,
+            device=device,
+            properties=properties or {},
+            kv_memory=self._kv_memory,
+        )
         self._loading = threading.Lock()
         self._compiled: dict[_Compilation, CompiledPair] = {}
         models = self.models()  # described now: they may be unloaded later
@@ -187,20 +193,10 @@ class Dolly:
     def _compile(
         self, kv_cache: str, kv_precision: KVPrecision | None, note: str = ""
     ) -> CompiledPair:
-        options = (
-            kv_cache,
-            kv_precision,
-            self._lossless,
-            self._threads,
-            self._device,
-            self._properties,
-        )
-        target_folder, draft_folder = self._folders
-        memory, layers = self._kv_memory, self._hidden_layers
-        target = OVModel(target_folder, *options, hidden_layers=layers, kv_memory=memory)
-        draft = OVModel(draft_folder, *options, kv_memory=memory)
-        folder = self.pair.block
-        block = OVBlockModel(folder, *options, kv_memory=memory) if folder else None
+        options = replace(self._options, kv_cache=kv_cache, kv_precision=kv_precision)
+        target = OVModel(self._folders[0], options, self._hidden_layers)
+        draft = OVModel(self._folders[1], options)
+        block = OVBlockModel(self.pair.block, options) if self.pair.block else None
         for model in (draft, *([block] if block else [])):
             self._check_vocabularies(target, model)
         compiled = CompiledPair(target, draft, block, note, self.tokenizer.ask(_TEXT))
@@ -237,9 +233,10 @@ class Dolly:
 
     def describe(self, models: CompiledPair) -> dict[str, Any]:
         """The trace's `pair`."""
+        block = models.block_draft
         return {
             "name": self.pair.name,
-            "device": self._device,
+            "device": self._options.device,
             "kv_cache": models.policy.name,
             "kv_block": models.policy.block_size,
             "kv_memory": self._kv_memory.limit,
@@ -249,10 +246,12 @@ class Dolly:
             "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
             "draft": _about(self.pair.draft.name, models.draft),
-            "block": _about(f"{self.pair.name}/block", models.block) if models.block else None,
+            "block": block and _about(f"{self.pair.name}/block", block),
         }
 
-    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
+    def start(
+        self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
+    ) -> Run:
         """A run. Before it is iterated, nothing is compiled, measured or computed, and no cache is
         allocated, so it may be started while another one runs.
 
@@ -269,10 +268,6 @@ class Dolly:
         self._check_limited(request.kv_cache)
         prompt = self.tokenizer.ask(request.instruction, request.context)
         self._budget(request, prompt, find_policy(request.kv_cache).unbounded)
-        recorders = {
-            name: LaneRecorder(self.tokenizer.detokenizer(), self.tokenizer.piece, request.stop)
-            for name in lanes_of(mode)
-        }
         about = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "environment": _environment(),
@@ -280,11 +275,13 @@ class Dolly:
             "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
+        text = self.tokenizer
+        recording = Recording(lanes_of(mode), text.detokenizer, text.piece, request.stop, about)
         prepare = partial(self._prepare, request, mode, prompt, memory)
-        return Run(prepare, recorders, about, schedule_of(mode))
+        return Run(prepare, recording, schedule_of(mode))
 
     def _prepare(
-        self, request: Request, mode: Mode, prompt: list[int], memory: Memory | None
+        self, request: Request, mode: Mode, prompt: list[int], memory: AnswerMemory | None
     ) -> Generator[Progress, None, Prepared]:
         """Prepares a run; raises UserError as `prepare`, or if the prompt does not fit into the
         context of the fallback.
@@ -295,7 +292,9 @@ class Dolly:
         lanes = self.lanes(request, memory).of(
             mode, prompt, sampling, budget, drafter, draft_length
         )
-        draft = models.draft if drafter == MODEL.name else models.block or models.draft
+        draft = models.draft
+        if models.block_draft and find_drafter(drafter).block_draft:
+            draft = models.block_draft
 
         def pools() -> Pools:
             return {"target_pool": models.target.pool, "draft_pool": draft.pool}
@@ -305,14 +304,15 @@ class Dolly:
     def _budget(self, request: Request, prompt: list[int], unbounded: bool) -> int:
         return request.budget(len(prompt), None if unbounded else self.context_length)
 
-    def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
+    def lanes(self, request: Request, memory: AnswerMemory | None = None) -> Lanes:
         """Builds the lanes of a request with its caches; compiles the models on first use."""
         models = self.models_for(request)
+        block = models.block_draft
         return Lanes(
             target=partial(models.target.sequence, self.tokenizer.size),
             draft=partial(models.draft.sequence, self._draft_vocab),
-            block=partial(models.block.block, self._draft_vocab) if models.block else None,
-            memory=Memory() if memory is None else memory,
+            block_draft=partial(block.block_draft, self._draft_vocab) if block else None,
+            memory=AnswerMemory() if memory is None else memory,
             costs=lambda: models.costs,
             stats=models.stats.setdefault(request.verification, {}),
             end_ids=self.tokenizer.end_ids,

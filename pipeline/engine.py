@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.decoding.memory import Memory
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.race import Mode
 from pipeline.environment import MemoryUse
 from pipeline.models.pairs import Pair
@@ -66,7 +66,9 @@ class Engine(Protocol):
         """
         ...
 
-    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Running:
+    def start(
+        self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
+    ) -> Running:
         """A run, which computes nothing and allocates no cache before it is iterated.
 
         Raises:

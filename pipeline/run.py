@@ -15,8 +15,7 @@ from pipeline.decoding.events import Event, FinishReason, Step
 from pipeline.decoding.race import Schedule, race
 from pipeline.progress import Progress
 from pipeline.trace.record import Trace
-from pipeline.trace.recorder import NO_POOLS, LaneRecorder, Pools
-from pipeline.trace.recording import Recording, Update
+from pipeline.trace.recording import NO_POOLS, Pools, Recording, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +39,18 @@ class Run:
     Args:
         prepare: compiles and measures what is missing, and allocates the caches; it yields each
             stage before it begins.
-        recorders: one for each lane.
-        about: the fields of the trace that no lane changes. Its `pair` is replaced once the run is
-            prepared.
+        recording: of its lanes; the `pair` in it is replaced once the run is prepared.
         schedule: which lane runs next.
     """
 
     def __init__(
         self,
         prepare: Callable[[], Generator[Progress, None, Prepared]],
-        recorders: dict[str, LaneRecorder],
-        about: dict[str, Any],
+        recording: Recording,
         schedule: Schedule = race,
     ) -> None:
         self._prepare, self._schedule = prepare, schedule
-        self._recording = Recording(recorders, about)
-        self._cancelled = threading.Event()
+        self._recording, self._cancelled = recording, threading.Event()
 
     def __iter__(self) -> Generator[Update | Progress, None, None]:
         """Prepares the run, then runs the lanes. A lane left without an end, because the iteration

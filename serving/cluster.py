@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.decoding.memory import Memory
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.race import Mode
 from pipeline.environment import memory_bytes
 from pipeline.errors import UserError
@@ -79,7 +79,7 @@ class Cluster:
         description = _description(handle, self._replicas)
         tokenizer = Tokenizer(choice.store.folder(choice.pair.target))
 
-        def call(request: Request, mode: Mode, memory: Memory | None) -> Response:
+        def call(request: Request, mode: Mode, memory: AnswerMemory | None) -> Response:
             return _Stream(handle.run.remote(request, mode, memory))
 
         return Replicas(choice.pair, tokenizer, description, call)

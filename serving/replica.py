@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.decoding.memory import Memory
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.race import Mode
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
@@ -80,7 +80,7 @@ class Replica:
         return self._failure or Description(self._dolly.about, self._dolly.context_length)
 
     async def run(
-        self, request: Request, mode: Mode, memory: Memory | None
+        self, request: Request, mode: Mode, memory: AnswerMemory | None
     ) -> AsyncGenerator[Trace | Report, None]:
         """Answers a request: first the trace as it begins, then reports, and before those of the
         lanes the trace of the prepared run. Closing it ends the run.

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from pipeline.decoding.drafters.hybrid import MEMORY
+from pipeline.decoding.answer_memory import AnswerMemory
+from pipeline.decoding.drafters import find_drafter
 from pipeline.decoding.events import FinishReason
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, check_mode, lanes_of
 from pipeline.environment import MemoryUse, environment
 from pipeline.models.pairs import Pair
@@ -20,7 +20,6 @@ from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import find_policy
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
-from pipeline.trace.recorder import LaneRecorder
 from pipeline.trace.recording import Recording, Update
 from serving.replica import Description, Report
 
@@ -39,7 +38,7 @@ class Response(Protocol):
 
 
 MemoryReports = dict[str, tuple[float, tuple[MemoryUse, ...]]]  # by replica; when, and what
-Call = Callable[[Request, Mode, Memory | None], Response]
+Call = Callable[[Request, Mode, AnswerMemory | None], Response]
 
 
 class Replicas:
@@ -68,7 +67,7 @@ class Replicas:
         yield from ()
 
     def start(
-        self, request: Request, mode: Mode = "race", memory: Memory | None = None
+        self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
     ) -> ReplicaRun:
         """A run; no replica is asked before it is iterated.
 
@@ -87,14 +86,11 @@ class Replicas:
             "request": request.recorded,
             "prompt_tokens": tuple(prompt),
         }
-        recorders = {
-            lane: LaneRecorder(tokenizer.detokenizer(), tokenizer.piece, request.stop)
-            for lane in lanes_of(mode)
-        }
-        copied = memory if request.drafter == MEMORY.name else None
-        return ReplicaRun(
-            Recording(recorders, about), lambda: self._call(request, mode, copied), self._memory
+        copied = memory if find_drafter(request.drafter).copies_answers else None
+        recording = Recording(
+            lanes_of(mode), tokenizer.detokenizer, tokenizer.piece, request.stop, about
         )
+        return ReplicaRun(recording, lambda: self._call(request, mode, copied), self._memory)
 
     def token_bytes(self, token: int) -> bytes:
         return self._tokenizer.token_bytes(token)

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.tiny import tiny_folder
 
 # Of the spread of the logits. Passes of more than nine tokens take other kernels than decoding
@@ -14,7 +14,7 @@ _TOLERANCE = {"paged": 0.05}
 
 @cache
 def model(kv_cache: str) -> OVModel:
-    return OVModel(tiny_folder() / "draft", kv_cache)
+    return OVModel(tiny_folder() / "draft", RuntimeOptions(kv_cache))
 
 
 def fresh(kv_cache, tokens, logits_to_keep):

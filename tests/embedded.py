@@ -7,7 +7,7 @@ from pipeline.dolly import Dolly
 
 # About those of two idle cores; no test waits until the cores are idle.
 _VERIFY = (0.011, 0.012, 0.012, 0.013, 0.013, 0.014, 0.014, 0.015, 0.015)
-_COSTS = Costs(0.003, _VERIFY, switch=0.004, block=0.005)
+_COSTS = Costs(0.003, _VERIFY, switch=0.004, block_draft=0.005)
 
 
 @cache

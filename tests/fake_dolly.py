@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from lab.study import Setup
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.economics import Costs, Measurement
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, lanes_of, schedule_of
 from pipeline.decoding.verification import find_verifier
 from pipeline.environment import MemoryUse
@@ -24,7 +24,7 @@ from pipeline.request import Request
 from pipeline.run import Prepared, Run
 from pipeline.text.stop import stop_matcher
 from pipeline.trace.record import Trace
-from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recording import Recording
 from tests.fakes import FakeBlock, FakeLM
 from ui.run.loader import Loader
 
@@ -95,7 +95,7 @@ class FakeDolly:
         self.texts, self.pause = self._as_made
         self.fails = self.damaged = False
         self.draft_s = self.spread = 0.0
-        self.costs = Costs(0.2, (1.0,) * 9, block=0.2)  # of the compiled models
+        self.costs = Costs(0.2, (1.0,) * 9, block_draft=0.2)  # of the compiled models
         self.stages: tuple[Progress, ...] = ()
         self.started, self.memory = [], ()
         self.local: FakeDolly | None = self
@@ -151,12 +151,12 @@ class FakeDolly:
         """The prompt, of the tokenizer."""
         return [*PROMPT]
 
-    def lanes(self, request: Request, memory: Memory | None = None) -> Lanes:
+    def lanes(self, request: Request, memory: AnswerMemory | None = None) -> Lanes:
         return Lanes(
             target=lambda prompt: self._target(),
             draft=lambda prompt: self._draft(),
-            block=self.block,
-            memory=Memory() if memory is None else memory,
+            block_draft=self.block,
+            memory=AnswerMemory() if memory is None else memory,
             costs=lambda: self.costs,
             end_ids=self.end_ids,
             candidates=5,
@@ -165,7 +165,9 @@ class FakeDolly:
             logprobs=request.logprobs,
         )
 
-    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
+    def start(
+        self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
+    ) -> Run:
         def prepare() -> Generator[Progress, None, Prepared]:
             yield from self.prepare(request, mode)
             lanes = self.lanes(request, memory).of(
@@ -189,8 +191,7 @@ class FakeDolly:
         self.started.append(
             Run(
                 prepare,
-                {name: LaneRecorder(self, self.piece, request.stop) for name in lanes_of(mode)},
-                about,
+                Recording(lanes_of(mode), lambda: self, self.piece, request.stop, about),
                 schedule_of(mode),
             )
         )

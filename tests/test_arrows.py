@@ -53,7 +53,7 @@ def test_serving_imports_the_pipeline_and_no_other_room():
     [
         ("pipeline.trace", ()),
         ("pipeline.trace.record", ()),
-        ("pipeline.trace.recorder", ()),
+        ("pipeline.trace.recording", ()),
         ("pipeline.trace.metrics", ()),
         ("pipeline.trace.reader", ("numpy", "pydantic")),  # numpy, for the request
     ],

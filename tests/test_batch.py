@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.batch import OVBatch
 from lab.studies.batch import (
     AUTOREGRESSIVE,
     EXPERIMENT,
@@ -20,7 +21,7 @@ from lab.studies.batch_decoding import BatchRound, Writing, autoregressive, spec
 from pipeline.decoding.decoders import Autoregressive
 from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import model
 from tests.fakes import FakeLM
 from tests.tiny import tiny, tiny_folder
@@ -127,7 +128,7 @@ def test_a_batch_gives_each_sequence_the_bits_that_it_has_alone():
     rng = np.random.default_rng(0)
     lm = model("paged")
     prompts = [rng.integers(0, 999, count).tolist() for count in (5, 30, 31, 64, 90)]
-    alone, batch = read(lm, prompts), lm.batch(read(lm, prompts))
+    alone, batch = read(lm, prompts), OVBatch(lm.compiled, read(lm, prompts))
     for counts in ((1,) * 5, (5,) * 5, (3, 0, 1, 9, 2), (1, 0, 0, 0, 0), (0, 7, 0, 7, 0)):
         tokens = [rng.integers(0, 999, count).tolist() for count in counts]
         got = batch.forward(tokens, pad_to=int(rng.integers(0, 40)))
@@ -143,7 +144,7 @@ def test_a_batch_gives_each_sequence_the_bits_that_it_has_alone():
 def test_a_batch_goes_on_when_its_pool_has_grown():
     lm = OVModel(tiny_folder() / "draft")  # with a pool of its own
     prompts = [[*range(count, count + 40)] for count in range(4)]
-    alone, batch = read(lm, prompts), lm.batch(read(lm, prompts))
+    alone, batch = read(lm, prompts), OVBatch(lm.compiled, read(lm, prompts))
     for token in range(80):
         (*_, (logits, _)) = batch.forward([[token]] * 4)
         expected = alone[-1].forward([token], logits_to_keep=1).logits
@@ -153,10 +154,10 @@ def test_a_batch_goes_on_when_its_pool_has_grown():
 def test_sequences_that_cannot_share_a_pass_are_refused():
     stateful = model("stateful")
     with pytest.raises(ValueError, match="paged"):
-        stateful.batch([stateful.sequence()])
-    quantised = OVModel(tiny_folder() / "draft", kv_precision="u8")
+        OVBatch(stateful.compiled, [stateful.sequence()])
+    quantised = OVModel(tiny_folder() / "draft", RuntimeOptions(kv_precision="u8"))
     with pytest.raises(ValueError, match="quantised"):
-        quantised.batch([quantised.sequence()])
+        OVBatch(quantised.compiled, [quantised.sequence()])
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method.acceptance is None])

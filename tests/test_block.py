@@ -24,6 +24,7 @@ from lab.training.recipe import Block  # noqa: E402
 from pipeline.errors import UserError  # noqa: E402
 from pipeline.runtime.block import OVBlockModel  # noqa: E402
 from pipeline.runtime.kv_cache.registry import POLICIES  # noqa: E402
+from pipeline.runtime.model import RuntimeOptions  # noqa: E402
 from tests.tiny import tiny_folder  # noqa: E402
 
 WIDTH, VOCABULARY, PACK = 16, 50, 24
@@ -144,8 +145,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[BlockDraft, Path
 def test_the_ir_computes_what_was_trained(exported: tuple[BlockDraft, Path], kv_cache: str) -> None:
     """For a prompt and two rounds, with slots that leave nothing in the cache."""
     model, folder = exported
-    compiled, rng = OVBlockModel(folder, kv_cache, "f32"), np.random.default_rng(3)
-    sequence = compiled.block(2 * VOCABULARY)
+    compiled, rng = OVBlockModel(folder, RuntimeOptions(kv_cache, "f32")), np.random.default_rng(3)
+    sequence = compiled.block_draft(2 * VOCABULARY)
     rows = rng.integers(1, VOCABULARY, 12)
     tokens, hidden = (2 * rows).tolist(), rng.normal(size=(12, 2 * WIDTH)).astype(np.float32) * 5
     states = [*unit(hidden, 2).astype(np.float32)]

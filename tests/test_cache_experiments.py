@@ -12,12 +12,13 @@ from pipeline.models.choice import Choice
 from pipeline.models.pairs import find_pair
 from pipeline.models.store import Store
 from pipeline.request import Request
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.tiny import CONTEXT, tiny, tiny_folder
 
 
 def load(kind, precision):
-    return tuple(OVModel(tiny_folder() / role, kind, precision) for role in ("target", "draft"))
+    options = RuntimeOptions(kind, precision)
+    return tuple(OVModel(tiny_folder() / role, options) for role in ("target", "draft"))
 
 
 def tiny_setup():

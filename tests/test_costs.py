@@ -95,7 +95,7 @@ def test_waiting_for_another_forward_pass_does_not_count(monkeypatch):
     model, held = tiny().models().target, list[bool]()
 
     def clock():
-        held.append(model.lock.locked())
+        held.append(model.compiled.lock.locked())
         return 0.0
 
     sequence = model.sequence()

@@ -38,11 +38,15 @@ class Parts:
 
     def costs(self):
         self.measured += 1
-        return Costs(0.1, (1.0,) * 9, block=0.1)
+        return Costs(0.1, (1.0,) * 9, block_draft=0.1)
 
     def lanes(self, **settings):
         return Lanes(
-            target=self.target, draft=self.draft, block=self.block, costs=self.costs, **settings
+            target=self.target,
+            draft=self.draft,
+            block_draft=self.block,
+            costs=self.costs,
+            **settings,
         )
 
 

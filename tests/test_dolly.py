@@ -12,12 +12,12 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import Parts, find_drafter
+from pipeline.decoding.drafters import DrafterSetup, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
 from pipeline.decoding.events import FinishReason, Step
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.dolly import Dolly
 from pipeline.errors import LogitsError, UserError
@@ -156,8 +156,13 @@ def test_the_first_tokens_follow_the_target(drafter):
         second = next_probs(target, [*prompt, a])
         joint |= {(a, b): float(first[a] * second[b]) for b in np.flatnonzero(second).tolist()}
     target.rollback(0)
-    draft, block = partial(models.draft.sequence, vocab), partial(models.block.block, vocab)
-    parts = Parts(vocab, frozenset(), draft, block, Memory(), lambda: Costs(0.2, (1.0,) * 9))
+    draft, block = (
+        partial(models.draft.sequence, vocab),
+        partial(models.block_draft.block_draft, vocab),
+    )
+    parts = DrafterSetup(
+        vocab, frozenset(), draft, block, AnswerMemory(), lambda: Costs(0.2, (1.0,) * 9)
+    )
     made = find_drafter(drafter).build(parts)
     decoder = Speculative(target, made, partial(Fixed, 2), frozenset())
     counts: Counter[tuple[int, ...]] = Counter()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Auto, Fixed
-from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, Parts, find_drafter
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, DrafterSetup, find_drafter
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Step
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.errors import UserError
 from tests.chi_square import assert_follows
@@ -27,10 +27,10 @@ COSTS = Costs(0.05, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), 0.3, 0.1)
 def drafter(name, target, ends=frozenset(), likeness=0.5):
     target.hidden = lambda token: [float(token)]
     draft = FakeLM(target.vocab_size, 9, like=target, likeness=likeness)
-    memory = Memory()
+    memory = AnswerMemory()
     memory.add([0, 1, 2, 3] * 5)
     block = partial(FakeBlock, draft)
-    parts = Parts(target.vocab_size, ends, lambda: draft, block, memory, lambda: COSTS)
+    parts = DrafterSetup(target.vocab_size, ends, lambda: draft, block, memory, lambda: COSTS)
     return DRAFTERS[name].build(parts)
 
 
@@ -60,7 +60,7 @@ def test_each_needs_only_what_it_declares(name):
     spec = DRAFTERS[name]
     model = (lambda: FakeLM(4, 1)) if spec.draft_model else missing
     block = (lambda: FakeBlock(FakeLM(4, 1))) if spec.block_draft else None
-    made = spec.build(Parts(4, frozenset(), model, block, Memory(), lambda: COSTS))
+    made = spec.build(DrafterSetup(4, frozenset(), model, block, AnswerMemory(), lambda: COSTS))
     target = FakeLM(4, 0)
     target.hidden = lambda token: [float(token)]
     decoder = Speculative(target, made, partial(Fixed, 3), frozenset())
@@ -70,19 +70,19 @@ def test_each_needs_only_what_it_declares(name):
 def test_a_block_has_one_price_and_a_copy_none():
     """In steps: of a token, and of a draft."""
     costs = {name: spec.costs(COSTS) for name, spec in DRAFTERS.items()}
-    assert {name: (cost.draft, cost.block) for name, cost in costs.items()} == {
+    assert {name: (cost.draft, cost.block_draft) for name, cost in costs.items()} == {
         "model": (COSTS.draft, 0.0),
-        "block": (0.0, COSTS.block),
+        "block": (0.0, COSTS.block_draft),
         "lookup": (0.0, 0.0),
-        "hybrid": (0.0, COSTS.block),
-        "memory": (0.0, COSTS.block),
+        "hybrid": (0.0, COSTS.block_draft),
+        "memory": (0.0, COSTS.block_draft),
     }
     without = DRAFTERS["hybrid"].costs(Costs(0.05, COSTS.verify))
-    assert (without.draft, without.block) == (0.05, 0.0)
+    assert (without.draft, without.block_draft) == (0.05, 0.0)
 
 
 def test_a_pair_without_a_block_draft_cannot_draft_blocks():
-    parts = Parts(4, frozenset(), lambda: FakeLM(4, 1), None, Memory(), lambda: COSTS)
+    parts = DrafterSetup(4, frozenset(), lambda: FakeLM(4, 1), None, AnswerMemory(), lambda: COSTS)
     with pytest.raises(UserError, match="no block draft; choose another drafter"):
         DRAFTERS["block"].build(parts)
 
@@ -93,7 +93,7 @@ def test_a_block_draft_reads_what_each_token_was_predicted_from(name):
     target, draft = FakeLM(4, 3), FakeLM(4, 9)
     target.hidden = lambda token: [float(token)]
     block = FakeBlock(draft)
-    parts = Parts(4, frozenset(), missing, lambda: block, Memory(), lambda: COSTS)
+    parts = DrafterSetup(4, frozenset(), missing, lambda: block, AnswerMemory(), lambda: COSTS)
     made, seen = DRAFTERS[name].build(parts), []
     forward = block.forward
 

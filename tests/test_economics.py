@@ -41,7 +41,7 @@ def test_in_steps_an_autoregressive_step_costs_one(given_costs):
     assert [cost * unit for cost in steps.verify] == pytest.approx(given_costs.verify)
     assert steps.draft * unit == pytest.approx(given_costs.draft)
     assert steps.switch * unit == pytest.approx(given_costs.switch)
-    assert steps.block * unit == pytest.approx(given_costs.block)
+    assert steps.block_draft * unit == pytest.approx(given_costs.block_draft)
 
 
 @given(costs(), st.integers(0, 12), st.integers(0, 12))
@@ -51,7 +51,7 @@ def test_a_round_costs_its_drafting_and_one_forward_pass(given_costs, drafted, p
     """
     tokens = max(drafted + 1, pad_to)
     verify = given_costs.verify[min(tokens, len(given_costs.verify)) - 1]
-    block = given_costs.block if drafted else 0
+    block = given_costs.block_draft if drafted else 0
     assert given_costs.of_round(drafted, pad_to) == block + drafted * given_costs.draft + verify
 
 
@@ -188,8 +188,8 @@ def test_a_single_measurement_changes_the_cost_of_drafting_little():
 
 @pytest.mark.parametrize("drafted", [1, 4])
 def test_a_block_costs_what_its_round_took_however_many_tokens(drafted):
-    known = AcceptanceStats(Costs(0.0, (1.0,) * 9, block=0.1))
+    known = AcceptanceStats(Costs(0.0, (1.0,) * 9, block_draft=0.1))
     for _ in range(100):
         known.update_draft_cost(drafted, draft_s=0.6, verify_s=2.0, pad_to=3)
-    assert known.costs.block == pytest.approx(0.3, rel=0.01)
+    assert known.costs.block_draft == pytest.approx(0.3, rel=0.01)
     assert known.costs.draft == 0

@@ -21,7 +21,7 @@ from pipeline.decoding.sampling import SamplingParams  # noqa: E402
 from pipeline.models.export import export  # noqa: E402
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError  # noqa: E402
 from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY  # noqa: E402
-from pipeline.runtime.model import OVModel  # noqa: E402
+from pipeline.runtime.model import OVModel, RuntimeOptions  # noqa: E402
 from tests.families import CONTEXT, FAMILIES, VOCABULARY, make_checkpoint  # noqa: E402
 
 GREEDY, NEVER = SamplingParams(), frozenset()
@@ -54,7 +54,7 @@ def family(request, tmp_path_factory):
     try:
         model = OVModel(folder)
     except UnsupportedPolicyError:
-        model = OVModel(folder, FALLBACK_POLICY)
+        model = OVModel(folder, RuntimeOptions(FALLBACK_POLICY))
     return Family(request.param, folder, model, said.logits[0].numpy(), hidden)
 
 
@@ -70,7 +70,7 @@ def test_cached_logits_are_those_of_the_checkpoint(family):
 
 def test_hidden_states_are_those_of_the_checkpoint(family):
     for kv_cache in {family.model.policy.name, FALLBACK_POLICY}:
-        sequence = OVModel(family.folder, kv_cache, hidden_layers=(0, 1)).sequence()
+        sequence = OVModel(family.folder, RuntimeOptions(kv_cache), (0, 1)).sequence()
         got = [sequence.forward(TEXT[:40], logits_to_keep=0).hidden]
         got += [sequence.forward(TEXT[at : at + 4], 1, pad_to=6).hidden for at in range(40, 60, 4)]
         layers = np.split(np.concatenate(got), 2, axis=1)

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.tiny import WIDTH, tiny_folder
 
 TOKENS = np.random.default_rng(0).integers(0, 999, 200).tolist()
@@ -17,7 +17,7 @@ PASSES = ((150, 0), *((size, 0) for size in range(1, 9)), (3, 9), (1, 4), (2, 0)
 
 @cache
 def model(hidden_layers, kv_cache=DEFAULT_POLICY):
-    return OVModel(tiny_folder() / "target", kv_cache, hidden_layers=hidden_layers)
+    return OVModel(tiny_folder() / "target", RuntimeOptions(kv_cache), hidden_layers)
 
 
 def outputs(model):

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
 
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.registry import POLICIES
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import assert_close, fresh, model
 from tests.tiny import tiny_folder
 
@@ -60,7 +60,7 @@ class CacheContract(RuleBasedStateMachine):
 
 def test_as_many_logits_come_back_as_are_asked_for_whatever_the_chunks_of_a_prompt():
     lm = model("paged")
-    tokens = [(7 * i) % 300 for i in range(lm.prefill_chunk + 70)]
+    tokens = [(7 * i) % 300 for i in range(lm.compiled.prefill_chunk + 70)]
     parted = lm.sequence()
     parted.forward(tokens[:-90], logits_to_keep=0)
     expected = parted.forward(tokens[-90:], logits_to_keep=90).logits
@@ -89,14 +89,14 @@ def test_two_sequences_of_one_model_do_not_meet(kv_cache):
 def test_states_that_cannot_be_read_are_refused():
     """OpenVINO corrupts memory where u4 states are read, which a rollback does."""
     with pytest.raises(UserError, match=r"^KV precision: “u4” — choose f32, f16, u8 for stateful"):
-        OVModel(tiny_folder() / "draft", "stateful", "u4")
+        OVModel(tiny_folder() / "draft", RuntimeOptions("stateful", "u4"))
 
 
 @pytest.mark.parametrize("kv_cache", ["paged", "stateful-masked"])
 def test_a_quantised_cache_is_smaller(kv_cache):
     sizes = []
     for precision in ("f16", "u8", "u4"):
-        sequence = OVModel(tiny_folder() / "draft", kv_cache, precision).sequence()
+        sequence = OVModel(tiny_folder() / "draft", RuntimeOptions(kv_cache, precision)).sequence()
         sequence.forward([1] * 32, logits_to_keep=0)
         sizes.append(sequence.kv_bytes)
     assert sizes[1] < 0.7 * sizes[0]

@@ -159,7 +159,7 @@ def test_a_pool_that_contradicts_itself_is_refused(field):
 def test_what_the_blocks_in_use_hold_of_the_limit_is_reported_with_the_process():
     (use,) = [use for use in limited().memory_uses() if use.what == "the KV caches"]
     models = limited().models()
-    pools = [model.pool for model in (models.target, models.draft, models.block) if model]
+    pools = [model.pool for model in (models.target, models.draft, models.block_draft) if model]
     each = [pool.used * (pool.pool_bytes // pool.blocks) for pool in pools]
     assert (use.used, use.limit) == (sum(each), LIMIT)
     assert not [use for use in tiny().memory_uses() if use.what == "the KV caches"]

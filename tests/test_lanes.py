@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
-from pipeline.decoding.memory import Memory
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.trace.metrics import progress
@@ -411,7 +411,7 @@ def test_greedy_says_whose_probabilities_the_card_shows(page):
 
 
 def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
-    memory = Memory()
+    memory = AnswerMemory()
     first = FakeDolly(PLAIN).start(Request("any", max_new_tokens=60)).finish()
     memory.add([*first.prompt_tokens, *(token.id for token in first.speculative.tokens)])
     again = FakeDolly(PLAIN).start(

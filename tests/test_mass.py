@@ -8,7 +8,7 @@ from pipeline.request import Request
 from pipeline.runtime.kv_cache.mass import RECENT
 from pipeline.runtime.kv_cache.paged import BLOCK_SIZE
 from pipeline.runtime.kv_cache.window import CAPACITY
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.trace.reader import parse_trace
 from tests.caches import model
 from tests.tiny import CONTEXT, tiny, tiny_folder
@@ -154,7 +154,7 @@ def test_a_shared_prefix_comes_with_its_masses_and_with_what_it_has_lost():
 
 
 def test_quantised_keys_are_evicted_too():
-    sequence = OVModel(tiny_folder() / "draft", "mass", "u8").sequence()
+    sequence = OVModel(tiny_folder() / "draft", RuntimeOptions("mass", "u8")).sequence()
     for at in range(0, 900, 9):
         logits = sequence.forward(TOKENS[at : at + 9], 1).logits
     assert np.isfinite(logits).all()

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Auto, Fixed
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Origin, Step
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
@@ -19,7 +19,7 @@ PROMPT = list(range(20))
 
 
 def memory_of(*texts, **limit):
-    memory = Memory(**limit)
+    memory = AnswerMemory(**limit)
     for text in texts:
         memory.add(text)
     return memory
@@ -80,7 +80,7 @@ def emitted(steps):
 
 @pytest.mark.parametrize("auto", [False, True])
 def test_a_question_asked_again_is_answered_from_memory(auto):
-    target, memory = FakeLM(50, 3, sharpness=4.0), Memory()
+    target, memory = FakeLM(50, 3, sharpness=4.0), AnswerMemory()
     costs = Costs(0.2, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), switch=0.5)
     length = (lambda: Auto(AcceptanceStats(costs))) if auto else None
     slow = emitted(

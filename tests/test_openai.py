@@ -272,7 +272,7 @@ def test_a_seeded_text_is_the_same_whatever_a_round_costs():
         request = parsed(("user", "Why?"), seed=seed, temperature=1.0).request(settings)
         texts = set()
         for draft in (0.01, 5.0):
-            dolly.costs = Costs(draft, (1.0,) * 9, block=draft)
+            dolly.costs = Costs(draft, (1.0,) * 9, block_draft=draft)
             lane = dolly.lanes(request).speculative(
                 PROMPT, request.sampling, 40, request.drafter, request.draft_length
             )

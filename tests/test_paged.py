@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import model
 from tests.tiny import tiny_folder
 
@@ -59,7 +59,7 @@ def test_a_padded_forward_pass_gives_the_same_bits():
 @pytest.mark.parametrize("precision", get_args(KVPrecision))
 def test_a_shared_prefix_is_read_once_and_stays_as_it_is(precision, folder):
     """Whatever follows it, in whichever of the sequences that start from it."""
-    lm = OVModel(folder, kv_precision=precision)
+    lm = OVModel(folder, RuntimeOptions(kv_precision=precision))
     prefix = list(range(200, 240))  # a whole block, and some of another
     lm.share_prefix(prefix)
     for prompt in ([*prefix, 5, 6, 7], [*prefix, 8], [*prefix, 5, 6, 7]):
@@ -91,7 +91,7 @@ def test_a_dropped_sequence_frees_its_blocks(folder):
 
 @pytest.mark.parametrize("precision", get_args(KVPrecision))
 def test_a_pool_that_grows_takes_every_sequence_along(precision, folder):
-    lm = OVModel(folder, kv_precision=precision)
+    lm = OVModel(folder, RuntimeOptions(kv_precision=precision))
     old = lm.sequence()
     old.forward(list(range(50)), logits_to_keep=0)
     lm.sequence().forward(list(range(700)), logits_to_keep=0)
@@ -114,10 +114,10 @@ def test_a_sequence_holds_the_blocks_that_its_tokens_need():
 
 @pytest.mark.parametrize(("precision", "size"), [("f32", 4), ("f16", 2)])
 def test_the_effective_precision_is_reported_and_sets_the_bytes(precision, size, folder):
-    lm = OVModel(folder, "paged", precision)
+    lm = OVModel(folder, RuntimeOptions("paged", precision))
     sequence = lm.sequence()
     sequence.forward([1] * 32, logits_to_keep=0)
-    whole = OVModel(folder, "paged", "f32").sequence()
+    whole = OVModel(folder, RuntimeOptions("paged", "f32")).sequence()
     whole.forward([1] * 32, logits_to_keep=0)
     assert lm.kv_precision == precision
     assert sequence.kv_bytes == whole.kv_bytes * size // 4
@@ -128,13 +128,13 @@ import sys, threading
 from pathlib import Path
 from pipeline.runtime.model import OVModel
 
-model = OVModel(Path(sys.argv[1]), "paged")
+model = OVModel(Path(sys.argv[1]))
 sequence = model.sequence()
 sequence.forward([1, 2, 3], 1)
 held = threading.Event()
 
 def hold():
-    with model.lock:
+    with model.compiled.lock:
         held.set()
         threading.Event().wait()
 

@@ -16,7 +16,7 @@ from pipeline.runtime.kv_cache.registry import (
     POLICIES,
     find_policy,
 )
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import fresh
 from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN
@@ -52,7 +52,7 @@ def narrow(monkeypatch):
 
 def test_a_model_takes_a_new_policy_from_the_registry(narrow):
     tokens = list(range(100, 130))
-    sequence = OVModel(tiny_folder() / "draft", narrow).sequence()
+    sequence = OVModel(tiny_folder() / "draft", RuntimeOptions(narrow)).sequence()
     short = sequence.forward(tokens[: SINKS + RECENT], 1).logits
     assert (short == fresh("stateful", tokens[: SINKS + RECENT], 1)).all()
     whole = sequence.forward(tokens[SINKS + RECENT :], 1).logits

@@ -9,7 +9,7 @@ from pipeline.models.pairs import EMBEDDED
 from pipeline.runtime import model as runtime
 from pipeline.runtime.ir import read_model
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.runtime.projections import merge_projections
 from tests.families import make_checkpoint
 
@@ -67,9 +67,9 @@ def test_there_are_fewer_products_and_the_logits_have_the_same_bits(
     [("target", DEFAULT_POLICY), ("target", FALLBACK_POLICY), ("draft", DEFAULT_POLICY)],
 )
 def test_the_shipped_models_keep_their_logits(model, kv_cache, monkeypatch):
-    merged = logits(OVModel(EMBEDDED / model, kv_cache))
+    merged = logits(OVModel(EMBEDDED / model, RuntimeOptions(kv_cache)))
     monkeypatch.setattr(runtime, "merge_projections", lambda *given: 0)
-    assert (merged == logits(OVModel(EMBEDDED / model, kv_cache))).all()
+    assert (merged == logits(OVModel(EMBEDDED / model, RuntimeOptions(kv_cache)))).all()
 
 
 @pytest.mark.parametrize(("name", "layers"), [("target", 30), ("draft", 2), ("block", 2)])

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
-from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recording import LaneRecording
 from tests.traces import ran
 
 A, R = Origin.ACCEPTED, Origin.RESAMPLED
@@ -37,20 +37,22 @@ class Halves:
 
 
 def recorder():
-    return LaneRecorder(Halves(), "<{}>".format)
+    return LaneRecording("any", Halves(), "<{}>".format)
 
 
 def test_a_lane_holds_the_tokens_their_texts_and_the_clock_at_each_step():
     lane = recorder()
-    assert lane.record(Prefill(5, 3.0)) == ()
-    assert lane.record(Drafted(0, (1, 4, 5))) == ()
-    first = lane.record(STEPS[0])
-    assert [(token.id, token.text, token.origin) for token in first] == [(1, "", A), (2, "é", R)]
-    assert {token.time_s for token in first} == {lane.time_s} == {4.75}
+    assert lane.record(Prefill(5, 3.0)).tokens == ()
+    assert lane.record(Drafted(0, (1, 4, 5))).tokens == ()
+    update = lane.record(STEPS[0])
+    assert [(token.id, token.text, token.origin) for token in update.tokens] == [
+        (1, "", A),
+        (2, "é", R),
+    ]
+    assert {token.time_s for token in update.tokens} == {update.time_s} == {4.75}
     lane.record(STEPS[1])
-    assert not lane.finished
+    assert lane.finish is None
     lane.record(Finish(FinishReason.LENGTH))
-    assert lane.finished
 
     made = lane.lane()
     assert (made.prefill_s, made.finish, made.text) == (3.0, FinishReason.LENGTH, "é")
@@ -70,7 +72,7 @@ def test_a_lane_looked_at_while_a_step_is_recorded_has_all_of_it_or_nothing():
             seen.append(lane.lane())
             return super().push(token)
 
-    lane = LaneRecorder(Looking(), str)
+    lane = LaneRecording("any", Looking(), str)
     for step in STEPS:
         lane.record(step)
     assert [(len(each.tokens), len(each.steps)) for each in seen] == [(0, 0), (0, 0), (2, 1)]
@@ -80,14 +82,14 @@ def test_every_token_that_a_step_names_has_its_text():
     lane = recorder()
     for step in STEPS:
         lane.record(step)
-    assert lane.pieces == {token: f"<{token}>" for token in range(1, 8)}
+    assert dict(lane.texts()) == {token: f"<{token}>" for token in range(1, 8)}
 
 
 def test_a_drafted_token_has_its_text_before_its_step_ends():
     """The page shows it as it was drafted."""
     lane = recorder()
     lane.record(Drafted(0, (1, 4, 5)))
-    assert lane.pieces == {1: "<1>", 4: "<4>", 5: "<5>"}
+    assert dict(lane.texts()) == {1: "<1>", 4: "<4>", 5: "<5>"}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -15,8 +15,8 @@ import ray
 import ray.serve
 from ray.serve.exceptions import BackPressureError
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.events import FinishReason, Step
-from pipeline.decoding.memory import Memory
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
@@ -308,7 +308,7 @@ def test_what_went_wrong_in_a_replica_is_raised_here(served):
 
 
 def test_earlier_answers_go_to_the_replica_with_the_drafter_that_copies_them(served):
-    memory, earlier = Memory(), FakeDolly(PLAIN).start(LONG).finish()
+    memory, earlier = AnswerMemory(), FakeDolly(PLAIN).start(LONG).finish()
     memory.add([*earlier.prompt_tokens, *(token.id for token in earlier.speculative.tokens)])
     for drafter, remembered in (("hybrid", False), ("memory", True)):
         run = served.engine.start(

@@ -105,9 +105,13 @@ def fake_lanes(proposed=None, **changes):
     def draft(prompt=()):
         return FakeLM(6, 9, like=target(), likeness=0.4, sharpness=1.0, token_ids=proposed)
 
-    costs = Costs(0.1, (1.0,) * 9, block=0.1)
+    costs = Costs(0.1, (1.0,) * 9, block_draft=0.1)
     return Lanes(
-        target=target, draft=draft, block=lambda: FakeBlock(draft()), costs=lambda: costs, **changes
+        target=target,
+        draft=draft,
+        block_draft=lambda: FakeBlock(draft()),
+        costs=lambda: costs,
+        **changes,
     )
 
 
@@ -140,7 +144,9 @@ def test_what_is_known_is_not_computed_again():
         runs.append(model.widths)
         return model
 
-    recalling = recalled(replace(fake_lanes(), target=counted, block=None), CONTEXT, PARAMS.top_k)
+    recalling = recalled(
+        replace(fake_lanes(), target=counted, block_draft=None), CONTEXT, PARAMS.top_k
+    )
     first, again = (recalling.lanes.autoregressive(recalling.prompt, PARAMS, 5) for _ in range(2))
     texts = [tokens_of(first)]
     passes = sum(map(len, runs))
@@ -152,7 +158,7 @@ def test_what_is_known_is_not_computed_again():
 def test_a_recalled_model_is_never_fed_a_long_pass_after_the_context():
     """Passes of more than nine tokens take other kernels, whose logits are not bit-identical."""
     model = FakeLM(6, 5)
-    lanes = replace(fake_lanes(), target=lambda prompt: model, block=None)
+    lanes = replace(fake_lanes(), target=lambda prompt: model, block_draft=None)
     recalling = recalled(lanes, CONTEXT, PARAMS.top_k)
     for seed in range(20):
         params = replace(PARAMS, seed=seed)

@@ -6,18 +6,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Fixed
-from pipeline.decoding.drafters import Parts, find_drafter
+from pipeline.decoding.drafters import DrafterSetup, find_drafter
 from pipeline.decoding.events import Finish, FinishReason, Step
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.text.stop import StopFilter, stop_matcher
 from pipeline.text.tokenizer import Detokenizer
-from pipeline.trace.recorder import LaneRecorder
-from pipeline.trace.recording import Recording
+from pipeline.trace.recording import LaneRecording
 from tests.fakes import FakeLM
 
 PROMPT = [1, 2]
@@ -71,7 +70,7 @@ def decoder(name, seed, k, end_ids, matcher=None):
     if name == "autoregressive":
         return Autoregressive(target, end_ids, matcher=matcher), (target,)
     draft = FakeLM(VOCAB, seed + 1, like=target, likeness=0.9)
-    parts = Parts(VOCAB, end_ids, lambda: draft, None, Memory(), lambda: None)
+    parts = DrafterSetup(VOCAB, end_ids, lambda: draft, None, AnswerMemory(), lambda: None)
     drafter = find_drafter(name).build(parts)
     decoder = Speculative(target, drafter, partial(Fixed, k), end_ids, matcher=matcher)
     return decoder, (target, draft)
@@ -101,14 +100,13 @@ def test_a_lane_is_the_one_without_stop_texts_cut_before_the_first(
     text, found = cut("".join(map(stream.push, free_tokens)), stops)
 
     stopping, models = decoder(name, seed, k, ends, stop_matcher(stops, new_text))
-    recorder = LaneRecorder(new_text(), str, stops=stops)
-    recording = Recording({name: recorder}, {})
+    recording = LaneRecording(name, new_text(), str, stops)
     streamed, last = "", None
     for event in stopping.generate(PROMPT, params, budget):
-        update = recording.record(name, event)
+        update = recording.record(event)
         streamed += "".join(token.text for token in update.tokens) + update.rest
         last = event if isinstance(event, Step) else last
-    lane = recorder.lane()
+    lane = recording.lane()
     assert lane.text == "".join(token.text for token in lane.tokens) == streamed == text
     made = [token.id for token in lane.tokens]
     assert made == free_tokens[: len(made)]

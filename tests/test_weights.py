@@ -7,7 +7,7 @@ from lab.weights import in_precision
 from pipeline.models.pairs import Model
 from pipeline.models.store import Store
 from pipeline.runtime.ir import count_weights, read_model
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.tiny import tiny_folder
 
 PROMPT = [5, 9, 300, 12, 40, 41]
@@ -24,7 +24,8 @@ def made(model, weights, store):
 
 
 def logits(folder):
-    model = OVModel(folder, kv_precision="f32", properties={"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0})
+    exact = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+    model = OVModel(folder, RuntimeOptions(kv_precision="f32", properties=exact))
     return model.sequence().forward(PROMPT, len(PROMPT)).logits
 
 

@@ -8,7 +8,7 @@ from pipeline.request import Request
 from pipeline.runtime.kv_cache.policy import Rotary
 from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY
 from pipeline.runtime.kv_cache.window import CAPACITY, SINK, rotated
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.trace.reader import parse_trace
 from tests.caches import model
 from tests.tiny import CONTEXT, tiny, tiny_folder
@@ -131,4 +131,4 @@ def test_off_by_default():
 
 
 def test_a_precision_of_the_user_is_kept():
-    assert OVModel(tiny_folder() / "draft", "window", "f32").kv_precision == "f32"
+    assert OVModel(tiny_folder() / "draft", RuntimeOptions("window", "f32")).kv_precision == "f32"

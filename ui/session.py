@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.study import Setup
-from pipeline.decoding.memory import Memory
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.race import Mode
 from pipeline.digits import Digits
 from pipeline.engine import Engine, Running
@@ -48,7 +48,7 @@ class Session:
         self._run: Running | None = None
         self._files: Files | None = None
         self._pair: Pair | None = None
-        self._memory = Memory()
+        self._memory = AnswerMemory()
         self._repeated: tuple[object, list[float]] = (None, [])  # a request, and its speedups
 
     def race(
@@ -85,12 +85,12 @@ class Session:
             self._repeated = (repeated, [])
         return self._repeated[1]
 
-    def _memory_of(self, engine: Engine) -> Memory:
+    def _memory_of(self, engine: Engine) -> AnswerMemory:
         """What this visitor was answered by these models. Nobody else's texts are in it: how fast a
         text is copied tells that it was there.
         """
         if self._pair != engine.pair:  # other token ids, or other answers
-            self._pair, self._memory = engine.pair, Memory()
+            self._pair, self._memory = engine.pair, AnswerMemory()
         return self._memory
 
     def _remember(self, trace: Trace) -> None:

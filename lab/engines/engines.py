@@ -25,7 +25,7 @@ from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import EMBEDDED
 from pipeline.runtime.block import OVBlockModel
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.runtime.pair import measure_costs
 from pipeline.text.tokenizer import Tokenizer
 
@@ -71,7 +71,7 @@ def ours(
     """As `Dolly` does it, without an end key. No drafter: autoregressive."""
 
     def compiled(folder: Path, hidden_layers: tuple[int, ...] = ()) -> OVModel:
-        model = OVModel(folder, lossless=lossless, hidden_layers=hidden_layers)
+        model = OVModel(folder, RuntimeOptions(lossless=lossless), hidden_layers)
         model.warm_up()
         model.share_prefix(Tokenizer(folder).shared_prefix)
         return model
@@ -79,7 +79,7 @@ def ours(
     spec = find_drafter(drafter) if drafter else None
     block = None
     if models.block and spec and spec.block_draft:
-        block = OVBlockModel(models.block, lossless=lossless)
+        block = OVBlockModel(models.block, RuntimeOptions(lossless=lossless))
         block.warm_up()
     layers = OVBlockModel.hidden_layers(models.block) if block and models.block else ()
     target = compiled(models.target, layers)
@@ -90,7 +90,7 @@ def ours(
         if draft:
             lanes = replace(lanes, draft=partial(draft.sequence, None))
         if block:
-            lanes = replace(lanes, block=partial(block.block, None))
+            lanes = replace(lanes, block_draft=partial(block.block_draft, None))
         if draft_length == "auto":
             lanes.costs()  # before the first answer, which is timed
 

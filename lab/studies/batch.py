@@ -27,8 +27,8 @@ from pipeline.decoding.verification.tokens import Verify, verify
 from pipeline.words import percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from lab.batch import OVBatch
     from pipeline.dolly import Dolly
-    from pipeline.runtime.batch import OVBatch
     from pipeline.runtime.model import OVModel
 
 SIZES = (1, 2, 3, 4, 6, 8)
@@ -115,6 +115,8 @@ def measured(
 
 def decoded(dolly: Dolly, size: int, method: Method, max_new_tokens: int) -> Measured:
     """Decodes that many prompts at once. No text ends before its budget is used up."""
+    from lab.batch import OVBatch
+
     models, prompts = dolly.models(), _prompts(dolly, size)
     writing = Writing(prompts, max_new_tokens, frozenset())
 
@@ -122,7 +124,7 @@ def decoded(dolly: Dolly, size: int, method: Method, max_new_tokens: int) -> Mea
         sequences = [model.sequence(dolly.tokenizer.size, prompt) for prompt in prompts]
         for sequence, prompt in zip(sequences, prompts, strict=True):
             sequence.forward(prompt[len(sequence) : -1], logits_to_keep=0)
-        return model.batch(sequences)
+        return OVBatch(model.compiled, sequences)
 
     if method.length:
         accept = _accept(method, size * max_new_tokens)

@@ -177,12 +177,13 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     dolly = yield from setup.pair()
 
     def load(kind: str, precision: KVPrecision) -> tuple[OVModel, OVModel]:
-        from pipeline.runtime.model import OVModel
+        from pipeline.runtime.model import OVModel, RuntimeOptions
 
         pair, store = setup.choice.pair, setup.choice.store
         try:
             target, draft = (
-                OVModel(store.folder(model), kind, precision) for model in (pair.target, pair.draft)
+                OVModel(store.folder(model), RuntimeOptions(kind, precision))
+                for model in (pair.target, pair.draft)
             )
         except UnsupportedPolicyError as reason:
             remedy = f"has no {kind} cache ({reason}); choose another pair"

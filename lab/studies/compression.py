@@ -78,7 +78,7 @@ def _by_byte(block: NDArray[Any]) -> bytes:
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.model import OVModel
+    from pipeline.runtime.model import OVModel, RuntimeOptions
 
     dolly = yield from setup.pair()
     tokenizer = dolly.tokenizer
@@ -91,7 +91,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     for precision in _PRECISIONS:
         yield replace(result, doing=f"compiling for {precision}")
         try:
-            model = OVModel(folder, PAGED.name, precision)
+            model = OVModel(folder, RuntimeOptions(PAGED.name, precision))
         except UnsupportedPolicyError as reason:
             remedy = f"has no paged cache ({reason}); choose another pair"
             raise UserError("pair", setup.choice.pair.name, remedy) from None

@@ -118,10 +118,10 @@ def measure(
     """
     request = Request(*prompt, max_new_tokens, **(settings or {}))
     models, meter = dolly.models_for(request), EnergyMeter()
-    loaded = {"target": models.target, "draft": models.draft, "block": models.block}
+    loaded = {"target": models.target, "draft": models.draft, "block": models.block_draft}
 
     def passes() -> dict[str, int]:
-        return {name: model.forward_passes for name, model in loaded.items() if model}
+        return {name: model.compiled.forward_passes for name, model in loaded.items() if model}
 
     mode: Mode = "autoregressive" if settings is None else "speculative"
     run = dolly.start(request, mode)

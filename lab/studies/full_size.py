@@ -37,7 +37,7 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import Model, Weights
 from pipeline.models.store import Store
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.runtime.pair import measure_costs
 from pipeline.text.prompt import ADDED_TOKENS
 
@@ -220,7 +220,9 @@ def measure(
         A row for each draft length: acceptance rate, times and speedup; the milliseconds per token
         of autoregressive decoding in both modes; and the measured costs.
     """
-    exact, fastest = (OVModel(folders[0], lossless=lossless) for lossless in (True, False))
+    exact, fastest = (
+        OVModel(folders[0], RuntimeOptions(lossless=lossless)) for lossless in (True, False)
+    )
     draft_model = OVModel(folders[1])
     for model in (exact, fastest, draft_model):
         model.warm_up()

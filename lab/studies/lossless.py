@@ -27,8 +27,8 @@ from lab.report import save
 from lab.studies.sampled import certify
 from lab.table import table
 from lab.training.corpus import DATA, Record, held_out
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
-from pipeline.decoding.memory import Memory
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
@@ -96,7 +96,7 @@ def races(dolly: Dolly, requests: Iterable[Request], ways: Sequence[Greedy]) -> 
     Raises:
         UserError: the pair has no such drafter.
     """
-    memory = Memory()
+    memory = AnswerMemory()
     for request in requests:
         try:
             alone = dolly.start(request, "autoregressive").finish()

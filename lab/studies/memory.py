@@ -24,8 +24,8 @@ from lab.report import save
 from lab.spread import Spread
 from lab.table import table
 from lab.training.corpus import DATA, held_out
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
@@ -37,7 +37,7 @@ _FOLLOW_UP = "Summarize the passage in two sentences."
 _CONTEXT_CHARACTERS = 2_000  # of a passage at most
 
 
-def ask(dolly: Dolly, request: Request, memory: Memory, mode: Mode = "race") -> Trace:
+def ask(dolly: Dolly, request: Request, memory: AnswerMemory, mode: Mode = "race") -> Trace:
     """Answers a request and remembers the answer."""
     trace = dolly.start(request, mode, memory).finish()
     lane = trace.lanes["speculative"]
@@ -47,7 +47,7 @@ def ask(dolly: Dolly, request: Request, memory: Memory, mode: Mode = "race") -> 
 
 def asked_again(dolly: Dolly, requests: Sequence[Request]) -> list[Trace]:
     """The races of all requests, after all were answered once."""
-    memory = Memory()
+    memory = AnswerMemory()
     for request in requests:
         ask(dolly, request, memory, "speculative")
     return [ask(dolly, request, memory) for request in requests]
@@ -57,7 +57,7 @@ def follow_ups(dolly: Dolly, requests: Sequence[Request]) -> list[Trace]:
     """The races of a follow-up to each request, with its context."""
     races = []
     for request in requests:
-        memory = Memory()
+        memory = AnswerMemory()
         ask(dolly, request, memory, "speculative")
         races.append(ask(dolly, replace(request, instruction=_FOLLOW_UP), memory))
     return races
@@ -77,7 +77,7 @@ class FirstQuestion(NamedTuple):
 
 def first_questions(dolly: Dolly, requests: Sequence[Request], repeats: int) -> list[FirstQuestion]:
     """Each request but the first, with a memory of those before it and without, alternately."""
-    memory, found = Memory(), []
+    memory, found = AnswerMemory(), []
     for number, request in enumerate(requests):
         both = (request, replace(request, drafter=HYBRID.name))
         seconds: dict[str, list[float]] = {one.drafter: [] for one in both}

@@ -21,7 +21,7 @@ from playwright.sync_api import CDPSession, Page, sync_playwright
 from lab.report import save
 from lab.spread import Spread
 from lab.table import table
-from pipeline.decoding.memory import Memory
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
 from pipeline.models.choice import Choice
@@ -55,7 +55,9 @@ class _RecordingDolly(Dolly):
 
     last: Run
 
-    def start(self, request: Request, mode: Mode = "race", memory: Memory | None = None) -> Run:
+    def start(
+        self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
+    ) -> Run:
         self.last = super().start(request, mode, memory)
         return self.last
 

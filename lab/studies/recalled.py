@@ -51,7 +51,7 @@ def recalled(lanes: Lanes, context: Sequence[int], top_k: int) -> Recalled:
         top_k: how many of the likeliest tokens keep their logits; no fewer may be sampled from.
     """
     models = [new(()) for new in (lanes.target, lanes.draft)]
-    block = lanes.block() if lanes.block else None
+    block = lanes.block_draft() if lanes.block_draft else None
     numbers = Numbers([models[1].token_ids, *([] if block is None else [block.token_ids])])
     prompt, vocab_size = numbers.of(context), models[0].vocab_size
     target, draft = (
@@ -67,7 +67,7 @@ def recalled(lanes: Lanes, context: Sequence[int], top_k: int) -> Recalled:
         lanes,
         target=lambda prompt: RecalledLM(target),
         draft=lambda prompt: RecalledLM(draft),
-        block=new_block,
+        block_draft=new_block,
         end_ids=frozenset(numbers.of(lanes.end_ids)),
     )
     return Recalled(own, prompt, numbers)

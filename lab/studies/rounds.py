@@ -175,12 +175,12 @@ class TimedBlock(WrappedBlock):
 
 def _timed(lanes: Lanes, spent: Spent) -> Lanes:
     """The same lanes, whose models add up what they take."""
-    target, draft, block = lanes.target, lanes.draft, lanes.block
+    target, draft, block = lanes.target, lanes.draft, lanes.block_draft
     return replace(
         lanes,
         target=lambda prompt: TimedLM(target(prompt), spent),
         draft=lambda prompt: TimedDraft(draft(prompt), spent),
-        block=(lambda: TimedBlock(block(), spent)) if block else None,
+        block_draft=(lambda: TimedBlock(block(), spent)) if block else None,
     )
 
 
@@ -189,7 +189,7 @@ def outside_shares(dolly: Dolly, draft_length: int, **settings: object) -> dict[
     outputs of the runs, what else is done to draft, and to accept and roll back.
     """
     shares: dict[str, list[float]] = {}
-    drafter = (BLOCK if dolly.models().block else MODEL).name
+    drafter = (BLOCK if dolly.models().block_draft else MODEL).name
     for example in dolly.pair.examples:
         request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
         spent = Spent()

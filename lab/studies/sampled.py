@@ -24,12 +24,12 @@ import numpy as np
 from lab.goodness import Outcome, histogram, p_value, uniformity
 from lab.studies.recalled import recalled
 from lab.training.corpus import Record
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import Event, Origin, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.lm import CausalLM
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import Probs, Rows, SamplingParams, probabilities, sample
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.decoding.verification.tokens import Verdict, Verify, verify
@@ -44,7 +44,9 @@ LENGTHS = (*4 * (1, 2, 3, 4), 5, 6, 7, 8)
 TOKENS = 2  # of each text, whose joint distribution is tested
 FALSE_ALARM = 0.01  # probability that any variant fails although all are lossless
 # Assumed, so that `auto` drafts on any machine; for losslessness its lengths may be any.
-_COSTS = Costs(0.15, tuple(1 + 0.1 * drafted for drafted in range(MAX_DRAFT_LENGTH + 1)), block=0.3)
+_COSTS = Costs(
+    0.15, tuple(1 + 0.1 * drafted for drafted in range(MAX_DRAFT_LENGTH + 1)), block_draft=0.3
+)
 _LONGEST = 256  # tokens of a context
 _CERTAIN = 0.9  # probability of one outcome above which there is nothing to test
 _TRIES = 3  # places in an answer
@@ -304,8 +306,8 @@ def _repeats(text: Sequence[int], begin: int) -> list[int]:
     return found
 
 
-def _memory(text: Sequence[int]) -> Memory:
-    memory = Memory()
+def _memory(text: Sequence[int]) -> AnswerMemory:
+    memory = AnswerMemory()
     memory.add(text)
     return memory
 

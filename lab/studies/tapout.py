@@ -34,7 +34,7 @@ from lab.report import save
 from lab.table import table
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Auto, DraftLength, Fixed, Foresee
-from pipeline.decoding.drafters import Parts, find_drafter
+from pipeline.decoding.drafters import DrafterSetup, find_drafter
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import AcceptanceStats
@@ -47,7 +47,7 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.trace.record import Lane
-from pipeline.trace.recorder import LaneRecorder
+from pipeline.trace.recording import LaneRecording
 
 FIXED = (1, 2, 4, 8)  # draft lengths to compare with
 
@@ -244,8 +244,8 @@ def speculative(
     lanes: Lanes, request: Request, prompt: Sequence[int], policy: Policy, seen: Seen
 ) -> Iterator[Event]:
     """Answers with the request's drafter, and with a draft length that `Lanes` does not know."""
-    target, block = lanes.target(prompt), lanes.block
-    parts = Parts(
+    target, block = lanes.target(prompt), lanes.block_draft
+    parts = DrafterSetup(
         target.vocab_size,
         lanes.end_ids,
         lambda: WatchedLM(lanes.draft(prompt), seen),
@@ -279,7 +279,7 @@ def answer(dolly: Dolly, request: Request, policy: Policy | None, seen: Seen) ->
         events = lanes.autoregressive(prompt, request.sampling, request.max_new_tokens)
     else:
         events = speculative(lanes, request, prompt, policy, seen)
-    recorder = LaneRecorder(dolly.tokenizer.detokenizer(), dolly.tokenizer.piece)
+    recorder = LaneRecording("", dolly.tokenizer.detokenizer(), dolly.tokenizer.piece)
     for event in events:
         recorder.record(event)
     return recorder.lane()

@@ -41,7 +41,7 @@ _KINDS = {"whole": PAGED.name, "window": WINDOW.name, "mass": MASS.name}
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.model import OVModel
+    from pipeline.runtime.model import OVModel, RuntimeOptions
 
     dolly = yield from setup.pair()
     tokenizer, pair = dolly.tokenizer, setup.choice.pair
@@ -54,7 +54,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     for kept, kind in _KINDS.items():
         yield replace(result, doing=f"compiling for {kind}")
         try:
-            models[kept] = OVModel(setup.choice.store.folder(pair.target), kind)
+            models[kept] = OVModel(setup.choice.store.folder(pair.target), RuntimeOptions(kind))
         except UnsupportedPolicyError as reason:
             remedy = f"has no {kind} cache ({reason}); choose another pair"
             raise UserError("pair", pair.name, remedy) from None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from lab.batch import OVBatch
 from pipeline.decoding.lm import Output
 from pipeline.decoding.sampling import SamplingParams, sample_token
 from pipeline.models.export import export
@@ -80,7 +81,8 @@ def write(
         return
     model = OVModel(ir, hidden_layers=hidden_layers)
     sequences = [model.sequence(Tokenizer(ir).size) for _ in range(at_once)]
-    batch, waiting = model.batch(sequences), iter(tqdm(prompts, desc="texts"))
+    batch = OVBatch(model.compiled, sequences)
+    waiting = iter(tqdm(prompts, desc="texts"))
     texts: list[Text | None] = [None] * at_once
     params = SamplingParams(writing.temperature, top_p=writing.top_p)
     random: dict[int, np.random.Generator] = {}

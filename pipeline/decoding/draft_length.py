@@ -136,14 +136,17 @@ class Auto:
         """Tokens to copy, which costs nothing. Copies come in runs: one that has lasted for some
         rounds is expected to last for as many more, which share the cost of another padding.
         """
-        free, tokens = replace(self._stats.costs, draft=0.0, block=0.0), expected_tokens(acceptance)
+        free, tokens = (
+            replace(self._stats.costs, draft=0.0, block_draft=0.0),
+            expected_tokens(acceptance),
+        )
         self._idle_rounds = 0 if acceptance else self._idle_rounds + 1
         idle = self._idle_rounds > _MAX_IDLE_ROUNDS
         self._pad_to = pad_to = 1 if idle else max(1, self._last_pad_to)
         floor = 1 / free.of_pass(pad_to)
         length, rate = best_length(tokens, free, range(1, min(pad_to, len(tokens))), pad_to, floor)
         shared = 2 * free.switch / max(1, self._copied_rounds)  # to another padding, and back
-        switching = replace(free, block=shared)
+        switching = replace(free, block_draft=shared)
         best, best_rate = best_length(tokens, switching, range(1, len(tokens)), min_rate=rate)
         if best_rate > rate:
             length, self._pad_to = best, best + 1

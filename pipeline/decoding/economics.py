@@ -35,20 +35,20 @@ class Costs:
         draft: of drafting one token.
         verify: of the target's forward pass of 1, 2, … tokens; the first is an autoregressive step.
             A longer pass is assumed to cost as much as the last.
-        block: of drafting at all, however many tokens, as a block draft does; 0 for other drafts.
+        block_draft: of drafting at all, however many tokens; 0 where a block draft has no part.
         switch: added when a forward pass has another number of tokens than the one before.
     """
 
     draft: float
     verify: Sequence[float]
     switch: float = 0.0
-    block: float = 0.0
+    block_draft: float = 0.0
 
     @property
     def in_steps(self) -> Costs:
         step = self.verify[0]
         verify = tuple(seconds / step for seconds in self.verify)
-        return Costs(self.draft / step, verify, self.switch / step, self.block / step)
+        return Costs(self.draft / step, verify, self.switch / step, self.block_draft / step)
 
     def of_pass(self, tokens: int) -> float:
         """The cost of the target's forward pass of that many tokens."""
@@ -58,8 +58,8 @@ class Costs:
         """The cost of a round that drafts that many tokens, and verifies them in a forward pass
         padded to `pad_to` tokens.
         """
-        block = self.block if drafted else 0.0
-        return block + drafted * self.draft + self.of_pass(max(drafted + 1, pad_to))
+        block_draft = self.block_draft if drafted else 0.0
+        return block_draft + drafted * self.draft + self.of_pass(max(drafted + 1, pad_to))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class CostModel:
         """c, the cost of drafting one token, or all K where one forward pass drafts them; in
         steps.
         """
-        return self.costs.block or self.costs.draft
+        return self.costs.block_draft or self.costs.draft
 
     @property
     def verify(self) -> float:
@@ -183,7 +183,7 @@ class CostModel:
         no_surcharge = tuple(min(cost, 1.0) for cost in self.costs.verify)
         ideals = {
             "acceptance": replace(self, acceptance=1.0),
-            "draft": replace(self, costs=replace(self.costs, draft=0.0, block=0.0)),
+            "draft": replace(self, costs=replace(self.costs, draft=0.0, block_draft=0.0)),
             "verify": replace(self, costs=replace(self.costs, verify=no_surcharge)),
         }
         return max(ideals, key=lambda part: ideals[part].speedup)
@@ -266,8 +266,9 @@ class AcceptanceStats:
         machine. A single measurement changes little.
         """
         draft = draft_s / (verify_s / self.costs.verify[pad_to - 1])
-        if self.costs.block:
-            self.costs = replace(self.costs, block=_follow(self.costs.block, draft))
+        if self.costs.block_draft:
+            followed = _follow(self.costs.block_draft, draft)
+            self.costs = replace(self.costs, block_draft=followed)
         else:
             self.costs = replace(self.costs, draft=_follow(self.costs.draft, draft / drafted))
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Autoregressive, Ends, Speculative
 from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
-from pipeline.decoding.drafters import DrafterSpec, Parts, find_drafter
+from pipeline.decoding.drafters import DrafterSetup, DrafterSpec, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event
 from pipeline.decoding.lm import BlockDraft, CausalLM
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode, lanes_of
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Verify, verify
@@ -39,8 +39,8 @@ class Lanes:
     Attributes:
         target, draft: return a new sequence of the model, which may already hold a prefix of the
             prompt.
-        block: likewise of the block draft, or None.
-        memory: of earlier texts, for a drafter that copies from them.
+        block_draft: likewise for the block draft; None without one.
+        memory: the earlier texts that a drafter may copy.
         costs: returns the pair's; called only for drafters and draft lengths that need them.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
@@ -51,8 +51,8 @@ class Lanes:
 
     target: NewSequence
     draft: NewSequence = _no_draft_model
-    block: Callable[[], BlockDraft] | None = None
-    memory: Memory = field(default_factory=Memory)
+    block_draft: Callable[[], BlockDraft] | None = None
+    memory: AnswerMemory = field(default_factory=AnswerMemory)
     costs: Callable[[], Costs] = _no_costs
     stats: dict[str, AcceptanceStats] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
@@ -110,11 +110,17 @@ class Lanes:
             UserError: there is no such drafter.
         """
         spec, target = find_drafter(drafter), self.target(prompt)
-        draft = partial(self.draft, prompt)
-        parts = Parts(target.vocab_size, self.end_ids, draft, self.block, self.memory, self.costs)
+        setup = DrafterSetup(
+            vocab_size=target.vocab_size,
+            end_ids=self.end_ids,
+            draft_model=partial(self.draft, prompt),
+            block_draft=self.block_draft,
+            memory=self.memory,
+            costs=self.costs,
+        )
         decoder = Speculative(
             target,
-            spec.build(parts),
+            spec.build(setup),
             self._draft_length(spec, draft_length),
             self.end_ids,
             self.candidates,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,8 @@ from numpy.typing import NDArray
 from pipeline.decoding.lm import Hidden
 from pipeline.errors import UserError
 from pipeline.runtime.bindings import Arrays
-from pipeline.runtime.ir import BlockConfig, read_config
-from pipeline.runtime.model import OVModel
+from pipeline.runtime.ir import BlockDraftConfig, read_config
+from pipeline.runtime.model import DEFAULT_OPTIONS, OVModel, RuntimeOptions
 from pipeline.runtime.sequence import FURTHER_INPUTS, SLOTS, TARGET_HIDDEN, OVCausalLM
 
 _CORRECTED = 64  # rows of the vocabulary
@@ -82,20 +81,20 @@ class OVBlockModel(OVModel):
     """The weights of a block draft, compiled once and shared by its sequences.
 
     Args:
-        folder, kv_cache, kv_precision, lossless, threads, device: as an `OVModel`'s.
+        folder, options: as an `OVModel`'s.
 
     Attributes:
-        length: tokens that it proposes at most.
+        length: the tokens that it proposes at most.
 
     Raises:
         UserError: as for an `OVModel`; or the model is no block draft, or its bigram term is
             damaged.
     """
 
-    def __init__(self, folder: Path, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, folder: Path, options: RuntimeOptions = DEFAULT_OPTIONS) -> None:
         config = _block_config(folder)
-        super().__init__(folder, *args, **kwargs)
-        if {*self.rows} != {*FURTHER_INPUTS}:
+        super().__init__(folder, options)
+        if {*self.compiled.rows} != {*FURTHER_INPUTS}:
             remedy = f"lacks the inputs {' and '.join(FURTHER_INPUTS)}; copy it again"
             raise UserError("block draft", str(folder), remedy)
         self.length = config.length
@@ -106,13 +105,13 @@ class OVBlockModel(OVModel):
         """The layers of the target, from 0, whose hidden states the model in a folder reads."""
         return _block_config(folder).hidden_layers
 
-    def block(self, vocab_size: int | None = None) -> OVBlockDraft:
+    def block_draft(self, vocab_size: int | None = None) -> OVBlockDraft:
         """A new sequence; its logits are of the first `vocab_size` token ids only."""
         return OVBlockDraft(self.sequence(vocab_size), self._bigram, self.length)
 
 
-def _block_config(folder: Path) -> BlockConfig:
-    config = read_config(folder).block
+def _block_config(folder: Path) -> BlockDraftConfig:
+    config = read_config(folder).block_draft
     if config is None:
         remedy = 'has no "block" in its config.json; name the folder of a block draft'
         raise UserError("block draft", str(folder), remedy)

@@ -26,7 +26,7 @@ _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 
 
 @dataclass(frozen=True, slots=True)
-class BlockConfig:
+class BlockDraftConfig:
     """Of a block draft: see `pipeline.runtime.block`.
 
     Attributes:
@@ -49,7 +49,7 @@ class IRConfig:
         vocab_size: rows of its embedding.
         context_length: tokens.
         vocabulary: what its rows stand for; None if row i is token i.
-        block: of a block draft, what its configuration says beside; None for other models.
+        block_draft: what the configuration of a block draft says beside; None for other models.
         rotary: its rotary position embeddings; None if it has none, or of another type.
     """
 
@@ -57,7 +57,7 @@ class IRConfig:
     vocab_size: int
     context_length: int
     vocabulary: Vocabulary | None
-    block: BlockConfig | None
+    block_draft: BlockDraftConfig | None
     rotary: Rotary | None
 
 
@@ -102,9 +102,9 @@ def _rotary(config: dict[str, Any]) -> Rotary | None:
     return Rotary(float(base), float(share)) if base else None
 
 
-def _block_config(folder: Path, config: dict[str, Any]) -> BlockConfig:
+def _block_config(folder: Path, config: dict[str, Any]) -> BlockDraftConfig:
     layers = tuple(int(layer) for layer in config["hidden_layers"])
-    return BlockConfig(int(config["block"]), layers, folder / Path(config["bigram"]).name)
+    return BlockDraftConfig(int(config["block"]), layers, folder / Path(config["bigram"]).name)
 
 
 def read_model(folder: Path) -> ov.Model:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
@@ -17,12 +17,13 @@ import openvino as ov
 from pipeline.decoding.lm import Hidden
 from pipeline.environment import PoolUse
 from pipeline.errors import UserError
-from pipeline.runtime.batch import OVBatch
+from pipeline.runtime.compiled import Compiled
 from pipeline.runtime.graph import keep_logits, output_hidden
 from pipeline.runtime.ir import count_weights, last_line, read_config, read_model, weight_bytes
 from pipeline.runtime.kv_cache.memory import KVMemory, Pooled
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
+    CachePolicy,
     CacheSetup,
     PrefixSharing,
     Properties,
@@ -31,6 +32,7 @@ from pipeline.runtime.kv_cache.precision import KVPrecision, effective_precision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
 from pipeline.runtime.projections import merge_projections
 from pipeline.runtime.sequence import FURTHER_INPUTS, OVCausalLM
+from pipeline.runtime.vocabulary import Vocabulary
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
 _COMPARED = 12  # tokens whose logits are compared
@@ -53,6 +55,34 @@ class PassTimes:
     spread: float
 
 
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """How a model is compiled and run, the same for both models of a pair.
+
+    Attributes:
+        kv_cache: the name of a cache policy.
+        kv_precision: the precision of keys and values; None takes the policy's.
+        lossless: whether logits must not depend on how many tokens are in a forward pass. If not,
+            the plugin uses its fastest settings.
+        threads: the threads of inference; 0 leaves it to OpenVINO.
+        device: one that OpenVINO lists.
+        properties: further ones for the plugin; they win over those that the others imply.
+        kv_memory: the memory that the caches share with those of other models; None for one of
+            their own, without a limit.
+    """
+
+    kv_cache: str = DEFAULT_POLICY
+    kv_precision: KVPrecision | None = None
+    lossless: bool = True
+    threads: int = 0
+    device: str = "CPU"
+    properties: Properties = field(default_factory=dict)
+    kv_memory: KVMemory | None = None
+
+
+DEFAULT_OPTIONS = RuntimeOptions()
+
+
 class OVModel:
     """A model compiled for one cache policy. It holds no sequence.
 
@@ -67,33 +97,18 @@ class OVModel:
 
     Args:
         folder: `openvino_model.xml`, `.bin` and `config.json`, as optimum-intel writes them.
-        kv_cache: the name of a cache policy.
-        kv_precision: of the cache; None takes the policy's.
-        lossless: logits do not depend on how many tokens are in a forward pass. If false, the
-            plugin uses its fastest settings.
-        threads: of inference; 0 leaves it to OpenVINO.
-        device: one that OpenVINO lists.
-        properties: further ones for the plugin; they win over those implied by the others.
+        options: how it is compiled.
         hidden_layers: decoder layers, from 0, after which the residual stream is returned beside
             the logits.
-        kv_memory: that its caches share with those of other models; None for one of its own,
-            without a limit.
 
     Attributes:
-        policy: of its sequences' caches.
-        family: as in its configuration ("gpt_neox").
-        vocab_size: tokens that it has logits for.
-        vocabulary: which tokens these are; None if they are the first of its tokenizer's.
-        context_length: tokens that it can attend to.
-        prefill_chunk: tokens of a prompt in one forward pass.
-        parameters: weights in matrices.
+        compiled: what its sequences share.
+        policy: the policy of its sequences' caches.
+        context_length: the tokens that it can attend to.
+        parameters: the number of weights in matrices.
         weights: the type that most of them have ("INT8").
-        weight_bytes: of its file.
-        kv_precision: effective, of the cache.
-        rows: the inputs of a block draft, by name: the type and the shape of a token's row.
-        hidden_width: values of the hidden states that are returned for a token; 0 without.
-        forward_passes: that its sequences have made.
-        lock: held during each of them, since two at a time would compete for the same cores.
+        weight_bytes: the bytes of their file.
+        kv_precision: the effective precision of its caches.
 
     Raises:
         UserError: a file is missing, truncated, or not a causal language model; or there is no
@@ -105,61 +120,54 @@ class OVModel:
     def __init__(
         self,
         folder: Path,
-        kv_cache: str = DEFAULT_POLICY,
-        kv_precision: KVPrecision | None = None,
-        lossless: bool = True,
-        threads: int = 0,
-        device: str = "CPU",
-        properties: Properties | None = None,
+        options: RuntimeOptions = DEFAULT_OPTIONS,
         hidden_layers: Sequence[int] = (),
-        kv_memory: KVMemory | None = None,
     ) -> None:
-        self.policy = policy = find_policy(kv_cache)
-        check_device(device)
+        self.policy = policy = find_policy(options.kv_cache)
+        check_device(options.device)
         config = read_config(folder)
-        self.family, self.vocab_size = config.family, config.vocab_size
-        self.context_length, self.vocabulary = config.context_length, config.vocabulary
-        self.prefill_chunk = policy.prefill_chunk or config.context_length
-        self.weight_bytes = weight_bytes(folder)
-        self.forward_passes = 0
-        self.lock = Lock()
+        self.context_length, self.weight_bytes = config.context_length, weight_bytes(folder)
 
         model = read_model(folder)
         self.parameters, self.weights = count_weights(model)
-        policy.prepare(model, config.family, device)
+        policy.prepare(model, config.family, options.device)
         keep_logits(model, policy.token_axis)
-        self.hidden_width = output_hidden(model, hidden_layers) if hidden_layers else 0
+        hidden_width = output_hidden(model, hidden_layers) if hidden_layers else 0
         merge_projections(model, self.weight_bytes)
-        self.rows = {
+        rows = {
             port.any_name: (port.get_element_type().to_dtype(), _tail(port))
             for port in model.inputs
             if port.any_name in FURTHER_INPUTS
         }
-        options: dict[str, str | int | bool] = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "KV_CACHE_PRECISION": kv_precision or policy.precision,
-            "INFERENCE_PRECISION_HINT": "f32",
-            "INFERENCE_NUM_THREADS": threads,
-        }
-        if lossless:
-            options |= policy.lossless_properties
-        core = ov.Core()
-        supported = core.get_property(device, "SUPPORTED_PROPERTIES")
-        options = {name: value for name, value in options.items() if name in supported}
-        try:
-            self._compiled = core.compile_model(model, device, options | dict(properties or {}))
-        except RuntimeError as error:
-            remedy = f"cannot be compiled for {device} ({last_line(error)})"
-            raise UserError("model", str(folder), remedy) from None
-        self.inputs = frozenset(port.any_name for port in self._compiled.inputs)
-        self.kv_precision: str = effective_precision(self._compiled).get_type_name()
+        compiled = _compile(model, policy, options, folder)
+        self.kv_precision: str = effective_precision(compiled).get_type_name()
         if self.kv_precision not in policy.precisions:
             remedy = f"choose {', '.join(policy.precisions)} for {policy.name} caches, or others"
             raise UserError("KV precision", self.kv_precision, remedy)
-        memory = kv_memory or KVMemory()
-        setup = CacheSetup(self._compiled, self.lock, lossless, memory, config.rotary)
+        self.compiled = Compiled(
+            model=compiled,
+            vocab_size=config.vocab_size,
+            vocabulary=config.vocabulary,
+            prefill_chunk=policy.prefill_chunk or config.context_length,
+            token_axis=policy.token_axis,
+            hidden_width=hidden_width,
+            rows=rows,
+            lock=Lock(),
+        )
+        kv_memory, lock = options.kv_memory or KVMemory(), self.compiled.lock
+        setup = CacheSetup(compiled, lock, options.lossless, kv_memory, config.rotary)
         self._new_cache = policy.caches(setup)
         self._prefix: tuple[tuple[int, ...], PrefixSharing, Hidden | None] | None = None
+
+    @property
+    def vocab_size(self) -> int:
+        """The tokens that it has logits for."""
+        return self.compiled.vocab_size
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """Which tokens these are; None if they are the first of its tokenizer's."""
+        return self.compiled.vocabulary
 
     def share_prefix(self, tokens: Sequence[int]) -> None:
         """Computes the shared prefix of prompts once, so that later sequences start from it. Does
@@ -185,7 +193,7 @@ class OVModel:
             prompt: the prompt. If it starts with the shared prefix and is longer, the cache
                 already holds the prefix; otherwise the cache is empty.
         """
-        request = self._compiled.create_infer_request()
+        request = self.compiled.model.create_infer_request()
         cache, hidden = self._new_cache(request), None
         if self._prefix and isinstance(cache, PrefixSharing):
             tokens, prefix, states = self._prefix
@@ -195,13 +203,7 @@ class OVModel:
         logits = self.vocab_size
         if vocab_size:
             logits = self.vocabulary.cut(vocab_size) if self.vocabulary else vocab_size
-        return OVCausalLM(self, request, cache, min(logits, self.vocab_size), hidden)
-
-    def batch(self, sequences: Sequence[OVCausalLM]) -> OVBatch:
-        """Some of its sequences, to be extended in one forward pass from now on. They need the
-        paged cache, not quantised.
-        """
-        return OVBatch(self, self._compiled.create_infer_request(), sequences)
+        return OVCausalLM(self.compiled, request, cache, min(logits, self.vocab_size), hidden)
 
     def warm_up(self) -> None:
         """Runs every size of forward pass in use, since the first of each compiles kernels."""
@@ -242,6 +244,27 @@ class OVModel:
         medians = tuple(statistics.median(each) for each in times.values())
         spreads = [*map(_spread, times.values())]
         return PassTimes(medians, max(0.0, statistics.median(switches)), statistics.median(spreads))
+
+
+def _compile(
+    model: ov.Model, policy: CachePolicy, options: RuntimeOptions, folder: Path
+) -> ov.CompiledModel:
+    properties: dict[str, str | int | bool] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "KV_CACHE_PRECISION": options.kv_precision or policy.precision,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": options.threads,
+    }
+    if options.lossless:
+        properties |= policy.lossless_properties
+    core, device = ov.Core(), options.device
+    supported = core.get_property(device, "SUPPORTED_PROPERTIES")
+    properties = {name: value for name, value in properties.items() if name in supported}
+    try:
+        return core.compile_model(model, device, properties | dict(options.properties))
+    except RuntimeError as error:
+        remedy = f"cannot be compiled for {device} ({last_line(error)})"
+        raise UserError("model", str(folder), remedy) from None
 
 
 def _spread(times: Sequence[float]) -> float:

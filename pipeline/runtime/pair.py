@@ -16,17 +16,17 @@ RETRY_AFTER = 60.0  # seconds; on a machine that is never idle, not every run sh
 
 
 def measure_costs(
-    target: OVModel, draft: OVModel | None, block: OVBlockModel | None = None
+    target: OVModel, draft: OVModel | None, block_draft: OVBlockModel | None = None
 ) -> Measurement:
     """Measures a pair's forward passes. Without a draft model, drafting is free."""
     verify = target.forward_times()
     drafting = draft.forward_times((1,)) if draft else None
-    blocks = block.forward_times((TYPICAL_ROWS,)) if block else None
+    blocks = block_draft.forward_times((TYPICAL_ROWS,)) if block_draft else None
     costs = Costs(
         draft=drafting.seconds[0] if drafting else 0.0,
         verify=verify.seconds,
         switch=verify.switch,
-        block=blocks.seconds[0] if blocks else 0.0,
+        block_draft=blocks.seconds[0] if blocks else 0.0,
     )
     measured = (each for each in (verify, drafting, blocks) if each)
     return Measurement(costs, max(each.spread for each in measured))
@@ -37,7 +37,7 @@ class CompiledPair:
 
     Args:
         target, draft: compiled for the same policy.
-        block: the block draft, likewise, if there is one.
+        block_draft: likewise, if there is one.
         note: the reason for another policy than the requested one; empty otherwise.
         text: token ids of any text, to compare the target's forward passes over it.
 
@@ -54,16 +54,16 @@ class CompiledPair:
         self,
         target: OVModel,
         draft: OVModel,
-        block: OVBlockModel | None = None,
+        block_draft: OVBlockModel | None = None,
         note: str = "",
         text: Sequence[int] = (),
     ) -> None:
-        self.target, self.draft, self.block, self.note = target, draft, block, note
+        self.target, self.draft, self.block_draft, self.note = target, draft, block_draft, note
         self.policy = target.policy
         self.stats: dict[str, dict[str, AcceptanceStats]] = {}
         self.measured: Measurement | None = None
         self._measured_at = 0.0
-        for model in (target, draft, *([block] if block else [])):
+        for model in (target, draft, *([block_draft] if block_draft else [])):
             model.warm_up()
         self.exact_widths = target.exact_widths(text)
 
@@ -92,7 +92,7 @@ class CompiledPair:
         begin, tried = monotonic(), list[Measurement]()
         yield Progress("Measuring the costs of forward passes")
         while True:
-            tried.append(measure_costs(self.target, self.draft, self.block))
+            tried.append(measure_costs(self.target, self.draft, self.block_draft))
             self.measured = min(tried, key=lambda each: each.spread)
             self._measured_at = monotonic()
             enough = len(tried) == _ATTEMPTS or self._measured_at - begin > _PATIENCE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 
 from pipeline.decoding.lm import Hidden, Output
 from pipeline.runtime.bindings import Arrays, Bindings, positions
+from pipeline.runtime.compiled import Compiled
 from pipeline.runtime.graph import HIDDEN, LOGIT_POSITIONS
 from pipeline.runtime.kv_cache.policy import MAX_DECODE_TOKENS, KVCache
-
-if TYPE_CHECKING:
-    from pipeline.runtime.model import OVModel
-
 
 _NO_ROWS: Arrays = {}
 TARGET_HIDDEN, SLOTS = FURTHER_INPUTS = ("target_hidden", "slots")  # of a block draft
@@ -28,27 +25,32 @@ class OVCausalLM:
 
     The small inputs are the cache's own arrays, which it writes in place.
 
+    Args:
+        compiled: the model.
+        request: its own.
+        cache: its own, of the same request.
+        vocab_size: how many logits it returns for a token.
+        prefix_hidden: the hidden states of a shared prefix, which the cache already holds.
+
     Attributes:
-        vocab_size: of its logits.
-        token_ids: what they stand for; None if logit i is of token i.
-        cache: its keys and values.
+        token_ids: the token of each logit; None if logit i is of token i.
     """
 
     def __init__(
         self,
-        model: OVModel,
+        compiled: Compiled,
         request: ov.InferRequest,
         cache: KVCache,
         vocab_size: int,
         prefix_hidden: Hidden | None = None,
     ) -> None:
         self.vocab_size, self.cache = vocab_size, cache
-        self._model, self._request = model, request
-        vocabulary = model.vocabulary
+        self._compiled, self._request = compiled, request
+        vocabulary = compiled.vocabulary
         self.token_ids = vocabulary.token_ids[:vocab_size] if vocabulary else None
-        self._bindings = Bindings(request, model.inputs)
+        self._bindings = Bindings(request, compiled.inputs)
         self._logits = request.get_tensor("logits")
-        self._hidden = request.get_tensor(HIDDEN) if model.hidden_width else None
+        self._hidden = request.get_tensor(HIDDEN) if compiled.hidden_width else None
         self._prefix_hidden = prefix_hidden
 
     @property
@@ -80,7 +82,7 @@ class OVCausalLM:
             hidden states; both are copies. The first pass after a shared prefix returns those of
             the prefix too.
         """
-        chunk, hidden = self._model.prefill_chunk, list[Hidden | None]()
+        chunk, hidden = self._compiled.prefill_chunk, list[Hidden | None]()
         while len(tokens) > chunk and len(tokens) - chunk >= logits_to_keep:
             hidden.append(self._forward(tokens[:chunk], 0, 0, rows).hidden)
             tokens = tokens[chunk:]
@@ -93,7 +95,7 @@ class OVCausalLM:
 
     def row_of(self, token: int) -> int:
         """The row of the vocabulary that a token is read as."""
-        vocabulary = self._model.vocabulary
+        vocabulary = self._compiled.vocabulary
         return vocabulary.rows([token])[0] if vocabulary else token
 
     def rollback(self, length: int) -> None:
@@ -104,10 +106,10 @@ class OVCausalLM:
         back. The time does not depend on the tokens. Waiting for another pass does not count.
         """
         length, logits_to_keep = len(self), min(count, MAX_DECODE_TOKENS)
-        further = self._model.rows.items()
+        further = self._compiled.rows.items()
         total = length + count
         rows = {name: np.zeros((total, *shape), kind) for name, (kind, shape) in further}
-        with self._model.lock:
+        with self._compiled.lock:
             start = perf_counter()
             kept = self._run([0] * count, logits_to_keep, 0, rows)
         self._output(count, kept, logits_to_keep)
@@ -120,14 +122,14 @@ class OVCausalLM:
     ) -> Output:
         if not tokens:
             return self._output(0, 0, 0)
-        with self._model.lock:
+        with self._compiled.lock:
             kept = self._run(tokens, logits_to_keep, pad_to, rows)
         return self._output(len(tokens), kept, logits_to_keep)
 
     def _run(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int, rows: Arrays) -> int:
         """Runs the model, whose lock is held; returns how many rows of logits it computed."""
-        if self._model.vocabulary:
-            tokens = self._model.vocabulary.rows(tokens)
+        if self._compiled.vocabulary:
+            tokens = self._compiled.vocabulary.rows(tokens)
         inputs = self.cache.append(tokens, pad_to)
         end = inputs["input_ids"].size
         # The same in every pass of a size, so that the output projection has one size too; and two
@@ -139,16 +141,14 @@ class OVCausalLM:
         fed = {name: array[: len(self)] for name, array in rows.items()}
         self._bindings.bind({name: self._padded(name, array, end) for name, array in fed.items()})
         self._bindings.bind({LOGIT_POSITIONS: positions(end - kept, end)})
-        self._request.start_async()
-        self._request.wait()
-        self._model.forward_passes += 1
+        self._compiled.run(self._request)
         return kept
 
     def _output(self, count: int, kept: int, logits_to_keep: int) -> Output:
         """Copies of the request's last rows; the rows before them belong to padding."""
         hidden = None
         if self._hidden is not None:
-            states = self._hidden.data.reshape(-1, self._model.hidden_width)
+            states = self._hidden.data.reshape(-1, self._compiled.hidden_width)
             hidden = states[len(states) - count :].copy()
         if not logits_to_keep:
             return Output(np.empty((0, self.vocab_size), np.float32), hidden)
@@ -159,7 +159,7 @@ class OVCausalLM:
         """The last `count` rows, as the model takes them; zeros where there are fewer. The same
         array if possible: binding another one is slow.
         """
-        axis, shape = 1 - self._model.policy.token_axis, (count, *rows.shape[1:])
+        axis, shape = 1 - self._compiled.token_axis, (count, *rows.shape[1:])
         bound = self._bindings.bound.get(name)
         if bound is None or bound.squeeze(axis).shape != shape:
             bound = np.expand_dims(np.empty(shape, rows.dtype), axis)

@@ -233,7 +233,7 @@ def measured(trace: Trace, errors: float = 0.0) -> CostModel | None:
         draft = _median([r.draft_s / len(r.drafted) for r in rounds], -errors) / step_s
         block = 0.0
     length = statistics.median_high(len(r.drafted) for r in rounds)
-    return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify), block=block), length)
+    return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify), block_draft=block), length)
 
 
 def _median(values: Sequence[float], errors: float) -> float:

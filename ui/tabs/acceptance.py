@@ -126,7 +126,7 @@ def _row(model: CostModel, speedup: float | None) -> list[str]:
 def _note(model: CostModel, trace: Trace) -> str:
     auto = trace.request.get("draft_length") == "auto"
     length = "median draft length" if auto else "draft length"
-    drafted = "all tokens at once" if model.costs.block else "a token"
+    drafted = "all tokens at once" if model.costs.block_draft else "a token"
     return (
         f"{_thresholds(model, trace.speedup)} "
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "

@@ -43,8 +43,8 @@ def costs_view(measured: Measurement | None) -> dict[str, str]:
 def _costs_line(measured: Measurement) -> str:
     costs = measured.costs
     drafting = f"drafting a token {_ms(costs.draft)}"
-    if costs.block:
-        drafting += f" with the draft model, or {_ms(costs.block)} for a block of tokens"
+    if costs.block_draft:
+        drafting += f" with the draft model, or {_ms(costs.block_draft)} for a block of tokens"
     return (
         f"Measured before runs: a forward pass of the target takes {_ms(costs.verify[0])} for one "
         f"token and {_ms(costs.verify[-1])} for {len(costs.verify)}, and {_ms(costs.switch)} more "
@@ -180,7 +180,7 @@ def _speedups_table(run: Prediction | None) -> Table:
 
 def _note(trace: Trace, run: Prediction) -> str:
     model, fast = run.model, trace.speculative
-    drafted = "all tokens at once" if model.costs.block else "a token"
+    drafted = "all tokens at once" if model.costs.block_draft else "a token"
     words = (
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, "

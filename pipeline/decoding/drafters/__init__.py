@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pipeline.decoding.drafters.block import BLOCK
-from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts
+from pipeline.decoding.drafters.drafter import Drafter, DrafterSetup, DrafterSpec
 from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
 from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.errors import UserError
 
-__all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSpec", "Parts", "find_drafter"]
+__all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSetup", "DrafterSpec", "find_drafter"]
 
 # By name, in the order of menus.
 DRAFTERS: dict[str, DrafterSpec] = {

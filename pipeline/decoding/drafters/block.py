@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.decoding.drafters.drafter import DrafterSpec, Parts, ShouldContinue
+from pipeline.decoding.drafters.drafter import DrafterSetup, DrafterSpec, ShouldContinue
 from pipeline.decoding.drafters.proposal import Proposal
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import BlockDraft, Hidden
@@ -86,11 +86,11 @@ class BlockDrafter:
             self._first, self._hidden = 0, []
 
 
-def _build(parts: Parts) -> BlockDrafter:
-    if parts.block_draft is None:
+def _build(setup: DrafterSetup) -> BlockDrafter:
+    if setup.block_draft is None:
         remedy = "this pair has no block draft; choose another drafter, or another pair"
         raise UserError("drafter", BLOCK.name, remedy)
-    return BlockDrafter(parts.block_draft(), parts.vocab_size, parts.end_ids)
+    return BlockDrafter(setup.block_draft(), setup.vocab_size, setup.end_ids)
 
 
 BLOCK = DrafterSpec(

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
 
@@ -78,15 +78,15 @@ class Drafter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts from which a drafter is built. Models and measurements are created on demand.
+class DrafterSetup:
+    """What a drafter may be built from. Models and measurements are created on demand.
 
     Attributes:
         vocab_size: the target's.
         end_ids: tokens that end the text.
         draft_model: returns a new sequence of the pair's draft model.
         block_draft: returns a new sequence of the pair's block draft; None if it has none.
-        memory: of earlier texts.
+        memory: the earlier texts that may be copied.
         costs: returns the pair's; needed if the drafter's entry says so.
     """
 
@@ -94,7 +94,7 @@ class Parts:
     end_ids: frozenset[int]
     draft_model: Callable[[], CausalLM]
     block_draft: Callable[[], BlockDraft] | None
-    memory: Memory
+    memory: AnswerMemory
     costs: Callable[[], Costs]
 
 
@@ -108,6 +108,7 @@ class DrafterSpec:
         build: returns a new drafter for one generation.
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
+        copies_answers: whether it copies from the answer memory.
         costs: returns what its rounds cost, from a pair's costs.
         compares: whether it compares measured costs: they have to be known, and the same seed may
             sample another text.
@@ -115,10 +116,11 @@ class DrafterSpec:
 
     name: str
     title: str
-    build: Callable[[Parts], Drafter]
+    build: Callable[[DrafterSetup], Drafter]
     draft_model: bool = True
     block_draft: bool = False
-    costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block=0.0)
+    copies_answers: bool = False
+    costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block_draft=0.0)
     compares: bool = False
 
     def fits(self, block_draft: bool) -> bool:

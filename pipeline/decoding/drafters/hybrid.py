@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters.block import BLOCK
-from pipeline.decoding.drafters.drafter import Drafter, DrafterSpec, Parts, ShouldContinue
+from pipeline.decoding.drafters.drafter import Drafter, DrafterSetup, DrafterSpec, ShouldContinue
 from pipeline.decoding.drafters.lookup import (
     LOOKUP,
     PRIOR_ACCEPTANCE,
@@ -19,7 +21,6 @@ from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import AcceptanceRate, Costs, best_length, expected_tokens
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import Hidden
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
 
@@ -101,31 +102,24 @@ def _tokens_per_cost(acceptance: list[float], costs: Costs) -> float:
     return best_length(expected_tokens(acceptance), costs, range(1, len(acceptance) + 1))[1]
 
 
-def _build(parts: Parts, memory: Memory | None) -> HybridDrafter:
-    """One for a generation; copies from `memory` too, if there is one."""
-    drafting = BLOCK if parts.block_draft else MODEL
-    lookup, costs = LookupDrafter(parts.end_ids, memory), drafting.costs(parts.costs())
-    return HybridDrafter(lookup, drafting.build(parts), costs)
-
-
-def _costs(costs: Costs) -> Costs:
-    """What its rounds cost that do not copy."""
-    return (BLOCK if costs.block else MODEL).costs(costs)
+def _build(setup: DrafterSetup, memory: AnswerMemory | None = None) -> HybridDrafter:
+    drafting = BLOCK if setup.block_draft else MODEL
+    lookup, costs = LookupDrafter(setup.end_ids, memory), drafting.costs(setup.costs())
+    return HybridDrafter(lookup, drafting.build(setup), costs)
 
 
 HYBRID = DrafterSpec(
     name="hybrid",
     title="Hybrid: lookup or the draft",
-    build=lambda parts: _build(parts, None),
+    build=_build,
     block_draft=True,
-    costs=_costs,
+    costs=lambda costs: (BLOCK if costs.block_draft else MODEL).costs(costs),  # without a copy
     compares=True,
 )
-MEMORY = DrafterSpec(
+MEMORY = replace(
+    HYBRID,
     name="memory",
     title="Memory: hybrid, and earlier answers",
-    build=lambda parts: _build(parts, parts.memory),
-    block_draft=True,
-    costs=_costs,
-    compares=True,
+    build=lambda setup: _build(setup, setup.memory),
+    copies_answers=True,
 )

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.decoding.drafters.drafter import DrafterSpec, Parts, ShouldContinue
+from pipeline.decoding.answer_memory import AnswerMemory
+from pipeline.decoding.drafters.drafter import DrafterSpec, ShouldContinue
 from pipeline.decoding.economics import AcceptanceRate
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import Hidden
-from pipeline.decoding.memory import Memory
 from pipeline.decoding.ngrams import NGrams, Place
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
@@ -26,7 +26,7 @@ class Match(NamedTuple):
     Attributes:
         tokens: to copy; an end token is the last.
         size: of the n-gram, in tokens.
-        remembered: whether it was found in the memory.
+        remembered: whether it was found in the answer memory.
     """
 
     tokens: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class LookupDrafter:
     def __init__(
         self,
         end_ids: frozenset[int],
-        memory: Memory | None = None,
+        memory: AnswerMemory | None = None,
         longest: int = 4,
         shortest: int = 2,
     ) -> None:
@@ -126,14 +126,10 @@ class LookupDrafter:
         return (remembered, True) if remembered.size > place.size else (place, False)
 
 
-def _build(parts: Parts) -> LookupDrafter:
-    return LookupDrafter(parts.end_ids)
-
-
 LOOKUP = DrafterSpec(
     name="lookup",
     title="Lookup: copies from the text so far",
-    build=_build,
+    build=lambda setup: LookupDrafter(setup.end_ids),
     draft_model=False,
-    costs=lambda costs: replace(costs, draft=0.0, block=0.0),
+    costs=lambda costs: replace(costs, draft=0.0, block_draft=0.0),
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.decoding.drafters.drafter import DrafterSpec, Parts, ShouldContinue
+from pipeline.decoding.drafters.drafter import DrafterSpec, ShouldContinue
 from pipeline.decoding.drafters.proposal import Proposal
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import CausalLM, Hidden
@@ -63,8 +63,8 @@ class ModelDrafter:
         self._model.rollback(length)
 
 
-def _build(parts: Parts) -> ModelDrafter:
-    return ModelDrafter(parts.draft_model(), parts.vocab_size, parts.end_ids)
-
-
-MODEL = DrafterSpec(name="model", title="Draft model", build=_build)
+MODEL = DrafterSpec(
+    name="model",
+    title="Draft model",
+    build=lambda setup: ModelDrafter(setup.draft_model(), setup.vocab_size, setup.end_ids),
+)

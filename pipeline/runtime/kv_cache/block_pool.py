@@ -47,7 +47,7 @@ class BlockPool:
             name: [size.get_length() for size in list(port.partial_shape)[1:]]
             for name, port in ports.items()
         }
-        self._passing, self._memory = setup.lock, setup.memory
+        self._passing, self._memory = setup.lock, setup.kv_memory
         self._lock = RLock()
         self._ref_counts: list[int] = []  # of each block: the sequences that use it
         self._free: list[int] = []  # a heap: the lowest goes first, so that the end becomes free

@@ -14,16 +14,21 @@ have been attended to for longer, and are favoured by that, as in the paper.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.runtime.kv_cache.block_pool import BlockPool
-from pipeline.runtime.kv_cache.paged import BLOCK_SIZE, PAGED, PagedKVCache, prepare_paged
+from pipeline.runtime.kv_cache.paged import (
+    BLOCK_SIZE,
+    PAGED,
+    PagedCaches,
+    PagedKVCache,
+    prepare_paged,
+)
 from pipeline.runtime.kv_cache.policy import (
-    CachePolicy,
-    CacheSetup,
     Inputs,
     UnsupportedPolicyError,
 )
@@ -113,31 +118,14 @@ class MassKVCache(PagedKVCache):
         self._layout = None
 
 
-class MassCaches:
-    """Makes the caches of a model's sequences, whose blocks are in one pool."""
-
-    def __init__(self, setup: CacheSetup) -> None:
-        self.pool = BlockPool(setup)
-        self._lossless = setup.lossless
-
-    def __call__(self, request: ov.InferRequest) -> MassKVCache:
-        return MassKVCache(request, self.pool, self._lossless)
-
-
-MASS = CachePolicy(
+MASS = replace(
+    PAGED,
     name="mass",
     summary=f"last tokens and those attended to most, {CAPACITY} in all; lossy",
     about=f"of the last {RECENT} tokens and of those before them that were attended to most, "
     f"{CAPACITY} at most, in blocks of {BLOCK_SIZE}. It forgets the others: its text may differ "
     "from an exact cache’s.",
-    caches=MassCaches,
+    caches=lambda setup: PagedCaches(setup, MassKVCache),
     prepare=_prepare,
-    token_axis=PAGED.token_axis,
-    precision=PAGED.precision,
-    lossless_properties=PAGED.lossless_properties,
-    prefill_chunk=PAGED.prefill_chunk,
-    prefill_multiple=PAGED.prefill_multiple,
-    block_size=PAGED.block_size,
-    limitable=True,
     exact=False,
 )

@@ -7,7 +7,7 @@ rollback only shortens the sequence and frees blocks: O(1), without a copy.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -191,14 +191,22 @@ class PagedKVCache:
 
 
 class PagedCaches:
-    """Makes the caches of a model's sequences, whose blocks are in one pool."""
+    """Makes the caches of a model's sequences, whose blocks are in one pool.
 
-    def __init__(self, setup: CacheSetup) -> None:
+    Args:
+        new_cache: returns a cache, given the arguments of a `PagedKVCache`.
+    """
+
+    def __init__(
+        self,
+        setup: CacheSetup,
+        new_cache: Callable[[ov.InferRequest, BlockPool, bool], PagedKVCache] = PagedKVCache,
+    ) -> None:
         self.pool = BlockPool(setup)
-        self._lossless = setup.lossless
+        self._new_cache, self._lossless = new_cache, setup.lossless
 
     def __call__(self, request: ov.InferRequest) -> PagedKVCache:
-        return PagedKVCache(request, self.pool, self._lossless)
+        return self._new_cache(request, self.pool, self._lossless)
 
 
 PAGED = CachePolicy(

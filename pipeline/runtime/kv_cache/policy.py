@@ -92,14 +92,14 @@ class CacheSetup:
         compiled: the model.
         lock: held during each forward pass.
         lossless: whether logits must not depend on the number of tokens in a forward pass.
-        memory: of the pair's caches.
+        kv_memory: the memory of the pair's caches.
         rotary: the model's position embeddings; None where they are of another type.
     """
 
     compiled: ov.CompiledModel
     lock: Lock
     lossless: bool
-    memory: KVMemory
+    kv_memory: KVMemory
     rotary: Rotary | None = None
 
 

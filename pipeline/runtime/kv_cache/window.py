@@ -18,15 +18,16 @@ ones either, and it keeps no keys as they were computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.runtime.kv_cache.block_pool import BlockPool
-from pipeline.runtime.kv_cache.paged import BLOCK_SIZE, PAGED, PagedKVCache
+from pipeline.runtime.kv_cache.paged import BLOCK_SIZE, PAGED, PagedCaches, PagedKVCache
 from pipeline.runtime.kv_cache.policy import (
-    CachePolicy,
     CacheSetup,
     Inputs,
     Rotary,
@@ -104,35 +105,23 @@ def rotated(keys: NDArray[np.float32], positions: int, rotary: Rotary) -> NDArra
     return moved
 
 
-class WindowCaches:
-    """Makes the caches of a model's sequences, whose blocks are in one pool."""
-
-    def __init__(self, setup: CacheSetup) -> None:
-        if setup.rotary is None:
-            raise UnsupportedPolicyError("its rotary embeddings are not of the default type")
-        self.pool = BlockPool(setup)
-        if self.pool.quantised:
-            raise UnsupportedPolicyError("quantised keys cannot be moved")
-        self._lossless, self._rotary = setup.lossless, setup.rotary
-
-    def __call__(self, request: ov.InferRequest) -> WindowKVCache:
-        return WindowKVCache(request, self.pool, self._lossless, self._rotary)
+def _caches(setup: CacheSetup) -> PagedCaches:
+    if setup.rotary is None:
+        raise UnsupportedPolicyError("its rotary embeddings are not of the default type")
+    caches = PagedCaches(setup, partial(WindowKVCache, rotary=setup.rotary))
+    if caches.pool.quantised:
+        raise UnsupportedPolicyError("quantised keys cannot be moved")
+    return caches
 
 
-WINDOW = CachePolicy(
+WINDOW = replace(
+    PAGED,
     name="window",
     summary=f"first block and last tokens, {CAPACITY} in all; lossy",
     about=f"of the first {SINK} tokens and of the last, {CAPACITY} at most, in blocks of "
     f"{BLOCK_SIZE}. It forgets those between: its text may differ from an exact cache’s.",
-    caches=WindowCaches,
+    caches=_caches,
     prepare=_prepare,
-    token_axis=PAGED.token_axis,
-    precision=PAGED.precision,
-    lossless_properties=PAGED.lossless_properties,
-    prefill_chunk=PAGED.prefill_chunk,
-    prefill_multiple=PAGED.prefill_multiple,
-    block_size=PAGED.block_size,
-    limitable=True,
     exact=False,
     unbounded=True,
 )

@@ -12,7 +12,7 @@ from pipeline.decoding.ngrams import NGrams, Place
 _SIZES = (16, 8)
 
 
-class Memory:
+class AnswerMemory:
     """Token ids of earlier prompts and answers, the latest ones up to a limit.
 
     Its owner decides whose texts it holds: how fast a text is copied tells that it was there.
