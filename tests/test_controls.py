@@ -44,7 +44,7 @@ def choose(page, label, option):
 
 
 def test_every_field_of_a_request_and_the_mode_is_in_a_link():
-    assert list(link.DEFAULTS) == [*FORM_FIELDS, "mode"]
+    assert list(link.BLANK) == [*FORM_FIELDS, "mode"]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_an_example_asks_for_what_the_form_can_hold(example):
     assert link.read(told, LIMITS) == (form, "")
 
 
-@given(st.dictionaries(st.sampled_from([*link.DEFAULTS, "__theme", "utm"]), st.text()))
+@given(st.dictionaries(st.sampled_from([*link.BLANK, "__theme", "utm"]), st.text()))
 def test_whatever_a_link_says_the_form_can_hold_what_is_taken_from_it(query):
     asked, line = link.read(query, LIMITS)
-    assert asked.keys() <= link.DEFAULTS.keys() & query.keys()
-    assert bool(line) == (asked.keys() != link.DEFAULTS.keys() & query.keys())
+    assert asked.keys() <= link.BLANK.keys() & query.keys()
+    assert bool(line) == (asked.keys() != link.BLANK.keys() & query.keys())
     assert "\n" not in line
     for name, (low, high) in LIMITS.items():
         assert low <= asked.get(name, high) <= high
@@ -127,7 +127,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
 
 
 def test_a_hostile_link_is_one_line_and_the_form_keeps_its_own(browser, url):
-    bad = urlencode({name: HOSTILE for name in link.DEFAULTS if name != "context"})
+    bad = urlencode({name: HOSTILE for name in link.BLANK if name != "context"})
     with opened(browser, f"{url}?{bad}") as page:
         page.get_by_test_id("notice").filter(has_text="link: “").wait_for()
         expect(page.get_by_label("Instruction")).to_have_value(HOSTILE)

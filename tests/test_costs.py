@@ -9,12 +9,11 @@ from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime import pair
 from pipeline.runtime.sequence import OVCausalLM
-from tests.fake_dolly import FakeDolly
+from tests.fake_dolly import FakeDolly, action, asked
 from tests.served import PLAIN, status_says
 from tests.tiny import tiny
 from ui.run.turn import Turn
 from ui.session import Session
-from ui.tabs.what_if import COSTS
 
 COSTS_OF = Costs(0.001, (0.004,) * 9, switch=0.0005)
 AUTO = Request("Why?", max_new_tokens=4, draft_length="auto")
@@ -130,9 +129,9 @@ def test_a_measurement_that_was_disturbed_says_so():
     dolly = FakeDolly(PLAIN)
     for spread, said in ((0.04, "differ by 4 %"), (0.6, "something else used the processor")):
         dolly.spread = spread
-        *_, last = Session().measure_costs(dolly, Request("any"), Turn())
-        assert said in last.tabs[COSTS]
-        assert ("something else" in last.tabs[COSTS]) == (spread > 0.5)
+        *_, last = Session().act(action("measure-costs"), asked(dolly, Request("any")), Turn())
+        assert said in last.tabs["costs"]
+        assert ("something else" in last.tabs["costs"]) == (spread > 0.5)
         assert last.status.line == "Costs measured"
 
 
@@ -143,9 +142,10 @@ def test_a_measurement_waits_for_its_turn_and_can_be_stopped():
         yield "begun"
         over.wait()
 
-    racing = turn.hold(race())
+    racing = turn.run(race())
     next(racing)
-    measuring = session.measure_costs(FakeDolly(PLAIN), Request("any"), turn)
+    what = asked(FakeDolly(PLAIN), Request("any"), turn.taken)
+    measuring = session.act(action("measure-costs"), what, turn)
     assert next(measuring).status.line == "Waiting for another run to end"
     assert session.stop().status.line == "Stopped"
     over.set()

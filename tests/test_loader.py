@@ -114,7 +114,7 @@ def test_a_pair_is_loaded_when_its_turn_has_come_and_fetched_before():
         yield "begun"
         over.wait()
 
-    racing = turn.hold(race())
+    racing = turn.run(race())
     next(racing)
     shown = []
     for progress in at_work.change(SECOND, turn):

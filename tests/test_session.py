@@ -7,14 +7,13 @@ import pytest
 
 from pipeline.decoding.events import FinishReason
 from pipeline.request import Request
-from tests.fake_dolly import PAIR, FakeDolly, loader_of, setup
+from tests.fake_dolly import PAIR, FakeDolly, action, asked, loader_of
 from tests.served import PLAIN
 from tests.waiting import wait_until
 from ui.header import Status, header_fields
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
-from ui.tabs.experiments import VIEWS
 
 REQUEST = Request("Say something", max_new_tokens=12)
 LONG = Request("Say something", max_new_tokens=2000)  # with a pause, it does not end by itself
@@ -28,8 +27,7 @@ def session():
 
 
 def measure(session, dolly):
-    (view,) = (view for view in VIEWS if view.experiment.name == "request")
-    return session.measure(view, setup(dolly, REQUEST), dolly, Turn())
+    return session.act(action("measure-request"), asked(dolly, REQUEST), Turn())
 
 
 def ends(changes):
@@ -65,15 +63,12 @@ def test_a_race_that_is_closed_as_it_begins_does_not_go_on_unseen(session):
 
 
 def test_the_page_has_time_to_draw_a_race_before_anything_is_computed(session, monkeypatch):
-    dolly, rests = FakeDolly(PLAIN), []
-    monkeypatch.setattr(
-        "ui.run.race.sleep", lambda seconds: rests.append((seconds, dolly.last_trace().lanes))
-    )
-    shown = [*session.race(dolly, REQUEST, Turn())]
-    ((seconds, lanes),) = rests
-    assert seconds > 0
-    assert not any(lane.prefill_s or lane.steps for lane in lanes.values())
-    assert set(ends(shown[-1]).values()) == {FinishReason.LENGTH}
+    monkeypatch.setattr("ui.session._REST", 60)
+    dolly = FakeDolly(PLAIN)
+    racing = session.race(dolly, REQUEST, Turn())
+    next(racing), next(racing)
+    assert not any(lane.prefill_s or lane.steps for lane in dolly.last_trace().lanes.values())
+    assert session.stop().status.line == "Stopped"
 
 
 def test_an_experiment_that_is_closed_does_not_go_on_unseen(session):
@@ -219,7 +214,7 @@ def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(sessio
 
 def test_a_race_that_is_stopped_while_it_waits_is_shown_to_have_ended(session):
     turn, dolly = Turn(), FakeDolly(PLAIN)
-    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+    other = turn.run(iter(FakeDolly(PLAIN).start(REQUEST)))
     next(other)
     racing = session.race(dolly, REQUEST, turn)
     assert next(racing).status.line == "Waiting for another run to end"
@@ -231,7 +226,7 @@ def test_a_race_that_is_stopped_while_it_waits_is_shown_to_have_ended(session):
 
 def test_a_race_that_waited_is_shown_to_have_begun(session):
     turn = Turn()
-    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+    other = turn.run(iter(FakeDolly(PLAIN).start(REQUEST)))
     next(other)
     racing = session.race(FakeDolly(PLAIN, pause=0.05), REQUEST, turn)
     next(racing)

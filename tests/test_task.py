@@ -70,8 +70,8 @@ def test_a_failure_is_kept_and_raised_to_whoever_wants_the_result():
 
 def test_only_one_holds_the_turn_and_a_closed_turn_ends_its_work():
     turn, go, closed = Turn(), threading.Event(), threading.Event()
-    first = started(turn.hold(counting(1000, go, closed)))
-    second = started(turn.hold(counting(1)))
+    first = started(turn.run(counting(1000, go, closed)))
+    second = started(turn.run(counting(1)))
     assert next(first.updates(0.1)) == [1]
     assert next(second.updates(0.1)) == []  # it waits
     turn.close(0)
@@ -84,10 +84,10 @@ def test_only_one_holds_the_turn_and_a_closed_turn_ends_its_work():
 
 def test_as_many_hold_the_turn_as_it_lets_and_the_next_one_waits():
     turn, go = Turn(at_once=2), threading.Event()
-    works = [started(turn.hold(counting(2, go))) for _ in range(2)]
+    works = [started(turn.run(counting(2, go))) for _ in range(2)]
     assert [next(work.updates(0.1)) for work in works] == [[1], [1]]
     assert turn.taken
-    third = started(turn.hold(counting(1)))
+    third = started(turn.run(counting(1)))
     assert next(third.updates(0.1)) == []
     go.set()
     wait_until(lambda: third.latest == 1)
@@ -101,11 +101,11 @@ def test_the_turn_comes_in_the_order_of_arrival():
         order.append(name)
         yield name
 
-    first = started(turn.hold(counting(2, go)))
+    first = started(turn.run(counting(2, go)))
     assert next(first.updates(0.1)) == [1]
     others = []
     for name in ("b", "c", "d"):
-        others.append(started(turn.hold(noting(name))))
+        others.append(started(turn.run(noting(name))))
         wait_until(lambda: len(turn._places) == 1 + len(others))
     go.set()
     wait_until(lambda: not any(other.running for other in others))
@@ -119,9 +119,9 @@ def test_waiting_work_that_is_stopped_never_begins():
         begun.append(True)
         yield True
 
-    first = started(turn.hold(counting(1000, go)))
+    first = started(turn.run(counting(1000, go)))
     assert next(first.updates(0.1)) == [1]
-    waiting = started(turn.hold(noting()))
+    waiting = started(turn.run(noting()))
     waiting.stop()  # returns although the first one goes on
     assert first.running
     assert not begun
