@@ -1,7 +1,5 @@
 """The costs of forward passes: how they are measured, kept, and shown."""
 
-import threading
-
 import pytest
 
 from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
@@ -91,14 +89,11 @@ def test_rounds_that_something_slows_are_seen_in_the_spread(slow, disturbed, mon
 
 def test_waiting_for_another_forward_pass_does_not_count(monkeypatch):
     """The clock starts once the model's lock is held."""
-    model, held = tiny().models().target, list[bool]()
-
-    def clock():
-        held.append(model.lock.locked())
-        return 0.0
-
-    sequence = model.sequence()
-    monkeypatch.setattr("pipeline.runtime.sequence.perf_counter", clock)
+    sequence, held = tiny().models().target.sequence(), list[bool]()
+    lock = tiny().models().target.lock
+    monkeypatch.setattr(
+        "pipeline.runtime.sequence.perf_counter", lambda: held.append(lock.locked()) or 0.0
+    )
     sequence.time_forward(1)
     assert held == [True, False]
 
@@ -136,20 +131,14 @@ def test_a_measurement_that_was_disturbed_says_so():
 
 
 def test_a_measurement_waits_for_its_turn_and_can_be_stopped():
-    session, turn, over = Session(), Turn(), threading.Event()
-
-    def race():
-        yield "begun"
-        over.wait()
-
-    racing = turn.run(race())
+    session, turn = Session(), Turn()
+    racing = turn.run(iter(FakeDolly(PLAIN).start(AUTO)))
     next(racing)
     what = asked(FakeDolly(PLAIN), Request("any"), turn.taken)
     measuring = session.act(action("measure-costs"), what, turn)
     assert next(measuring).status.line == "Waiting for another run to end"
     assert session.stop().status.line == "Stopped"
-    over.set()
-    list(racing)
+    racing.close()
 
 
 def test_the_page_measures_again_and_shows_the_new_figures(page, dolly):

@@ -139,13 +139,8 @@ def test_nothing_is_computed_outside_the_turn(visit, monkeypatch):
 
 
 def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
-    server, ends = Server(monkeypatch), threading.Event()
-
-    def race():
-        yield "begun"
-        ends.wait()
-
-    racing = server.turn.run(race())
+    server = Server(monkeypatch)
+    racing = server.turn.run(each for each in "ab")
     next(racing)
     others = [
         threading.Thread(target=visit)
@@ -155,8 +150,7 @@ def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
         other.start()
     wait_until(lambda: len(server.turn._places) == 1 + len(others))
     assert (server.turn.inside, server.turn.outside) == (0, [])
-    ends.set()
-    list(racing)
+    racing.close()
     for other in others:
         other.join()
     assert server.turn.inside
