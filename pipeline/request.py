@@ -24,7 +24,15 @@ DRAFT_LENGTHS = range(MAX_DRAFT_LENGTH + 1)  # 0 is autoregression
 MAX_NEW_TOKENS = 2048
 MAX_SEED = 2**32 - 1
 MAX_STOPS, MAX_STOP_LENGTH = 4, 200  # stop texts, and characters of each
-MAX_LOGPROBS = 20
+
+_SAMPLING = "sampling", True  # the group, and that the chat API has it
+_K, _AUTO = "Draft length K", {"auto": "Auto: the fastest, as measured"}
+_DRAFTERS = {name: spec.title for name, spec in DRAFTERS.items()}
+_CACHES = {name: f"{name}: {each.summary}, {each.precision}" for name, each in POLICIES.items()}
+_CACHES_DIFFER = "they also differ in precision and kernels; the experiments compare them alike"
+_PRECISIONS = {None: "Lossless default", **{name: name for name in get_args(KVPrecision)}}
+_VERIFIERS = {name: verifier.title for name, verifier in VERIFIERS.items()}
+_VERIFIERS_DIFFER = "used when sampling; typical acceptance changes the text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,77 +116,35 @@ class Request:
     instruction: Annotated[str, Setting("instruction", "what Dolly should do", "question")]
     context: Annotated[str, Setting("context", "a passage to do it with", "question")] = ""
     max_new_tokens: Annotated[
-        int, Setting("new tokens", group="answer", low=1, high=MAX_NEW_TOKENS)
+        int, Setting("new tokens", "", "answer", low=1, high=MAX_NEW_TOKENS)
     ] = 100
     temperature: Annotated[
-        float,
-        Setting("temperature", "0 is greedy", "sampling", True, high=5, offered=(0, 2), step=0.05),
+        float, Setting("temperature", "0 is greedy", *_SAMPLING, high=5, offered=(0, 2), step=0.05)
     ] = 0.0
     top_p: Annotated[
         float,
-        Setting(
-            *("top-p", "1 keeps every token", "sampling", True),
-            high=1,
-            offered=(0.01, 1),
-            step=0.01,
-        ),
+        Setting("top-p", "1 keeps every token", *_SAMPLING, high=1, offered=(0.01, 1), step=0.01),
     ] = 1.0
-    top_k: Annotated[
-        int, Setting("top-k", "0 keeps every token", "sampling", True, high=1_000_000)
-    ] = 0
-    seed: Annotated[int, Setting("seed", "used when sampling", "sampling", True, high=MAX_SEED)] = 0
+    top_k: Annotated[int, Setting("top-k", "0 keeps every token", *_SAMPLING, high=10**6)] = 0
+    seed: Annotated[int, Setting("seed", "used when sampling", *_SAMPLING, high=MAX_SEED)] = 0
     draft_length: Annotated[
         int | Literal["auto"],
         Setting(
-            "draft length",
-            group="drafting",
-            low=1,
-            high=MAX_DRAFT_LENGTH,
-            choices={"auto": "Auto: the fastest, as measured"},
-            label="Draft length K",
+            "draft length", "", "drafting", low=1, high=MAX_DRAFT_LENGTH, choices=_AUTO, label=_K
         ),
     ] = 4
-    kv_cache: Annotated[
-        str,
-        Setting(
-            "KV cache",
-            "they also differ in precision and kernels; the experiments compare them alike",
-            "answer",
-            choices={
-                name: f"{name}: {policy.summary}, {policy.precision}"
-                for name, policy in POLICIES.items()
-            },
-        ),
-    ] = DEFAULT_POLICY
-    drafter: Annotated[
-        str,
-        Setting(
-            "drafter",
-            group="drafting",
-            choices={name: spec.title for name, spec in DRAFTERS.items()},
-        ),
-    ] = DEFAULT_DRAFTER
+    kv_cache: Annotated[str, Setting("KV cache", _CACHES_DIFFER, "answer", choices=_CACHES)] = (
+        DEFAULT_POLICY
+    )
+    drafter: Annotated[str, Setting("drafter", "", "drafting", choices=_DRAFTERS)] = DEFAULT_DRAFTER
     kv_precision: Annotated[
-        KVPrecision | None,
-        Setting(
-            "KV precision",
-            group="answer",
-            choices={None: "Lossless default", **{name: name for name in get_args(KVPrecision)}},
-        ),
+        KVPrecision | None, Setting("KV precision", "", "answer", choices=_PRECISIONS)
     ] = None
     verification: Annotated[
-        str,
-        Setting(
-            "verification",
-            "used when sampling; typical acceptance changes the text",
-            "answer",
-            choices={name: verifier.title for name, verifier in VERIFIERS.items()},
-        ),
+        str, Setting("verification", _VERIFIERS_DIFFER, "answer", choices=_VERIFIERS)
     ] = DEFAULT_VERIFIER
     stop: Annotated[tuple[str, ...], Setting("stop", chat=True)] = ()
-    logprobs: Annotated[
-        int | None, Setting("logprobs", high=MAX_LOGPROBS, choices={None: "none"})
-    ] = None
+    logprobs: Annotated[int | None, Setting("logprobs", high=20, choices={None: "none"})] = None
 
     def __post_init__(self) -> None:
         check_texts(self.instruction, self.context)
