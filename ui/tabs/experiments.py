@@ -13,7 +13,7 @@ import gradio as gr
 from lab.registry import EXPERIMENTS
 from lab.result import Mark, Result, Rows
 from lab.saved import saved
-from lab.study import Experiment, Setup
+from lab.study import Experiment
 from pipeline.engine import local
 from pipeline.models.choice import Choice
 from pipeline.trace.record import Trace
@@ -75,6 +75,8 @@ class ExperimentView:
         return Action(name=name, label=self.title, start=self._start, style="measure")
 
     def _start(self, asked: Asked) -> tuple[Work, ExperimentDisplay]:
+        from lab.study import Setup
+
         def load(choice: Choice) -> Dolly:
             return cast("Dolly", local(asked.load(choice), self.title))
 
@@ -167,13 +169,13 @@ class Experiments(Tab):
     """The introduction, and below it the experiments."""
 
     def add(self, value: str = "") -> Buttons:
-        component(self.name, self.scripts, value, self.markup)
+        self.add_view(value)
         with gr.Row(elem_id="experiment-list"):
             for column in in_columns(VIEWS):
                 with gr.Column(min_width=440):
                     for view in column:
                         view.add()
-        return {action: action.add_button() for action in self.actions}
+        return self.add_buttons()
 
     def run_values(self, trace: Trace) -> dict[str, str]:
         """A finished race, beside the committed results."""

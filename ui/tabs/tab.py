@@ -47,9 +47,15 @@ class Tab:
 
     def add(self, value: str = "") -> Buttons:
         """Adds it to the page being built; returns the buttons of its actions, which are above."""
-        buttons = {action: action.add_button() for action in self.actions}
-        component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+        buttons = self.add_buttons()
+        self.add_view(value)
         return buttons
+
+    def add_view(self, value: str) -> None:
+        component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+
+    def add_buttons(self) -> Buttons:
+        return {action: action.add_button() for action in self.actions}
 
     def run_values(self, trace: Trace) -> dict[str, str]:
         """The values of its views about a finished run, by name."""

@@ -16,7 +16,7 @@ from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_
 from pipeline.trace.record import Trace
 from pipeline.words import percent
 from ui.component import asset, component, fields
-from ui.plots.figure import PLOTLY, Figure, Json, axes, bar_style, milliseconds
+from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
@@ -41,9 +41,9 @@ class WhatIf(RunTab):
     """The predictions, and below them the measured costs with a button that measures them."""
 
     def add(self, value: str = "") -> Buttons:
-        component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+        self.add_view(value)
         component(_COSTS, "view/fields", fields(), asset("whatif/costs.html"))
-        return {action: action.add_button() for action in self.actions}
+        return self.add_buttons()
 
     def pair_values(self, engine: Engine | None) -> dict[str, str]:
         return _costs_view(engine.measured if isinstance(engine, LocalEngine) else None)
