@@ -80,6 +80,7 @@ def test_a_closed_turn_ends_its_work():
     first.stop()
     assert closed.wait(5)
     assert first.latest <= 2
+    assert not list(turn.run(counting(1)))  # nor does it begin another
 
 
 def test_the_turn_comes_in_the_order_of_arrival():

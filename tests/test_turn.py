@@ -155,15 +155,3 @@ def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
         other.join()
     assert server.turn.inside
     assert not server.turn.outside, server.turn.outside[0]
-
-
-def test_a_turn_that_is_closed_runs_nothing_that_comes_later():
-    turn, done = Turn(), []
-    turn.close(0)
-
-    def work():
-        done.append(True)
-        yield "done"
-
-    assert not list(turn.run(work()))
-    assert not done

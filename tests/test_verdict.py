@@ -178,12 +178,12 @@ def test_texts_that_differ_are_told_from_where(agreeing, words):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature):
+@pytest.mark.parametrize("exact", [True, False])
+def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature, exact):
     trace = ran(temperature=temperature, max_new_tokens=20)
+    told = verdict(replace(trace, pair={**trace.pair, "exact_widths": exact}))["same_text"]
     words = "on this machine, rounding depends on the number of tokens in a forward pass"
-    assert words not in verdict(trace)["same_text"]
-    inexact = replace(trace, pair={**trace.pair, "exact_widths": False})
-    assert words in verdict(inexact)["same_text"]
+    assert (words in told) != exact
 
 
 def test_interrupted_steps_are_told():
