@@ -6,14 +6,18 @@ from dataclasses import replace
 import pytest
 
 from pipeline.decoding.events import FinishReason
+from pipeline.progress import Progress
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly, action, asked, loader_of
 from tests.served import PLAIN
 from tests.waiting import wait_until
 from ui.header import Status, header_fields
+from ui.page import Page
+from ui.run.action import Action, StagedDisplay
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
+from ui.tabs.tab import Tab
 
 REQUEST = Request("Say something", max_new_tokens=12)
 LONG = Request("Say something", max_new_tokens=2000)  # with a pause, it does not end by itself
@@ -188,3 +192,20 @@ def test_a_race_that_waits_is_shown_to_end_or_to_begin(session, stopped):
     other.close()
     if not stopped:
         assert next(each.status.line for each in racing if each.status) == "Racing · 0 %"
+
+
+def test_an_action_is_all_that_a_tab_declares(monkeypatch):
+    def count(asked):
+        work = (each for each in (Progress("Preparing"), 3))
+        return work, StagedDisplay(
+            asked, "Counting", "Counted", lambda number: {"mine": f"{number}"}
+        )
+
+    mine = Action(name="count", label="Count", start=count)
+    monkeypatch.setattr("ui.page.TABS", (Tab(name="mine", title="Mine", actions=(mine,)),))
+    page = Page(loader_of(FakeDolly(PLAIN)))
+    assert [button.value for button in page._buttons.values()] == ["Count"]
+    *_, (views, _) = page.answer(mine, Session(), "race", *REQUEST.form.values())
+    shown = {name: view["value"] for name, view in json.loads(views).items()}
+    assert shown["mine"] == "3"
+    assert "Counted" in shown["header"]

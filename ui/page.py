@@ -178,10 +178,9 @@ class Page:
         at_once: dict[str, Any] = {"inputs": [session], "queue": False, **QUIET}
         waiting: dict[str, Any] = {"concurrency_limit": None, **QUIET}
 
-        running = [controls.run.click(partial(self.answer, None), **on_models)]
-        running += [
+        running = [
             button.click(partial(self.answer, action), **on_models)
-            for action, button in self._buttons.items()
+            for action, button in [(None, controls.run), *self._buttons.items()]
         ]
         controls.stop.click(None, cancels=running, api_visibility="private")
         # Gradio cancels what a visitor runs, not one run of it: who sees the end may start the next
@@ -228,11 +227,8 @@ class Page:
                 yield self._show(session, Changes())
             engine = loader.engine()
             asked = Asked(engine, request, loader.choice, loader.load, turn.taken)
-            for changes in (
-                session.act(action, asked, turn)
-                if action
-                else session.race(engine, request, turn, mode)
-            ):
+            race = session.race(engine, request, turn, mode)
+            for changes in session.act(action, asked, turn) if action else race:
                 yield self._show(session, changes)
             if turn.closed:
                 yield self._show(session, Changes(notice=_CLOSING))

@@ -1,4 +1,6 @@
-"""The tabs below the answers, from left to right."""
+"""The tabs below the answers, from left to right. To add one, write a module here, which declares
+what visitors can start from it too, and list it in `TABS`.
+"""
 
 from __future__ import annotations
 
