@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice, Parser, add_arguments, chosen
@@ -143,13 +143,7 @@ def _cluster(args: argparse.Namespace) -> Cluster | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="app.py",
-        description=__doc__,
-        epilog="The environment can set defaults: DOLLY_PAIR, DOLLY_WEIGHTS, DOLLY_CACHE_DIR, "
-        "DOLLY_KV_MEMORY, DOLLY_THREADS, DOLLY_FIXED_PAIR, DOLLY_REPLICAS, DOLLY_RAY_ADDRESS, "
-        "DOLLY_HOST, DOLLY_PORT, DOLLY_QUEUE_SIZE, DOLLY_MAX_NEW_TOKENS and DOLLY_MCP.",
-    )
+    parser = Parser(prog="app.py", description=__doc__)
     add_arguments(parser)
     kept = _environment("CACHE_DIR")
     parser.set_defaults(
@@ -158,69 +152,55 @@ def _parser() -> argparse.ArgumentParser:
         kv_memory=_environment("KV_MEMORY"),
         threads=_environment("THREADS", "0"),
     )
-    parser.add_argument(
-        "--fixed-pair",
-        action="store_true",
-        default=_switch("FIXED_PAIR"),
-        help="visitors cannot load another pair, which takes disk, memory and time; "
+    names = ["PAIR", "WEIGHTS", "CACHE_DIR", "KV_MEMORY", "THREADS"]
+
+    def add(flag: str, about: str, default: str | None = None, **more: Any) -> None:
+        """Adds a flag whose default the environment can set."""
+        names.append(flag.upper().replace("-", "_"))
+        value = _environment(names[-1], default)
+        on = (value or "0").lower() not in ("0", "false", "no", "off")
+        begins = on if "action" in more else value
+        parser.add_argument(f"--{flag}", default=begins, help=about, **more)
+
+    add(
+        "fixed-pair",
+        "visitors cannot load another pair, which takes disk, memory and time; "
         "the server exits with status 2 if this one cannot be loaded",
-    )
-    parser.add_argument(
-        "--replicas",
-        type=_from_one("replicas"),
-        default=_environment("REPLICAS"),
-        metavar="N",
-        help="race N visitors at once, in processes with cores of their own: --threads each, or "
-        "an equal share; fixes the pair; needs requirements-serving.txt",
-    )
-    parser.add_argument(
-        "--ray-address",
-        default=_environment("RAY_ADDRESS"),
-        metavar="ADDRESS",
-        help="of a Ray cluster for the replicas, whose machines have these files and the models "
-        "in the same folders (default: this machine)",
-    )
-    parser.add_argument(
-        "--host",
-        default=_environment("HOST"),
-        help="address to listen on (default: this machine only)",
-    )
-    parser.add_argument(
-        "--port",
-        type=_from_one("port", 65_535),
-        default=_environment("PORT"),
-        help="port to listen on (default: the first free one)",
-    )
-    parser.add_argument(
-        "--queue-size",
-        type=_from_one("queue size"),
-        default=_environment("QUEUE_SIZE", "16"),
-        metavar="N",
-        help="visitors that may wait in the queue (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-new-tokens",
-        type=_from_one("new tokens"),
-        default=_environment("MAX_NEW_TOKENS", "512"),
-        metavar="N",
-        help=f"limit of new tokens on the page, {MAX_NEW_TOKENS:,} or less (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--mcp",
         action="store_true",
-        default=_switch("MCP"),
-        help='also serve the API as MCP tools; needs pip install "gradio[mcp]"',
+    )
+    add(
+        "replicas",
+        "race N visitors at once, in processes with cores of their own: --threads each, or "
+        "an equal share; fixes the pair; needs requirements-serving.txt",
+        type=_from_one("replicas"),
+        metavar="N",
+    )
+    add(
+        "ray-address",
+        "of a Ray cluster for the replicas, whose machines have these files and the models "
+        "in the same folders (default: this machine)",
+        metavar="ADDRESS",
+    )
+    add("host", "address to listen on (default: this machine only)")
+    add("port", "port to listen on (default: the first free one)", type=_from_one("port", 65_535))
+    size = _from_one("queue size")
+    about = "visitors that may wait in the queue (default: %(default)s)"
+    add("queue-size", about, "16", type=size, metavar="N")
+    about = f"limit of new tokens on the page, {MAX_NEW_TOKENS:,} or less (default: %(default)s)"
+    add("max-new-tokens", about, "512", type=_from_one("new tokens"), metavar="N")
+    add(
+        "mcp",
+        'also serve the API as MCP tools; needs pip install "gradio[mcp]"',
+        action="store_true",
     )
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
+    flags = ", ".join(f"DOLLY_{name}" for name in names)
+    parser.epilog = f"The environment can set defaults: {flags}."
     return parser
 
 
 def _environment(name: str, default: str | None = None) -> str | None:
     return os.environ.get(f"DOLLY_{name}") or default
-
-
-def _switch(name: str) -> bool:
-    return (_environment(name) or "0").lower() not in ("0", "false", "no", "off")
 
 
 def _from_one(field: str, most: int = MAX_NEW_TOKENS) -> Callable[[str], int]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from pipeline.convert import show
-from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.decoding.race import Mode
-from pipeline.decoding.verification import DEFAULT_VERIFIER, VERIFIERS
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
@@ -20,10 +19,8 @@ from pipeline.models.choice import Parser, add_arguments, chosen, listing
 from pipeline.models.pairs import Pair
 from pipeline.models.store import Store
 from pipeline.progress import Progress
-from pipeline.request import Request
+from pipeline.request import DEFAULTS, FORM_FIELDS, SETTINGS, Request
 from pipeline.run import Run
-from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
 from pipeline.trace.signatures import signatures
@@ -79,58 +76,48 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("instruction", nargs="?", default="", help="what Dolly should do")
     parser.add_argument("--list-pairs", action="store_true", help="list the pairs and exit")
-    parser.add_argument("--context", default="", help="a passage to do it with")
     parser.add_argument(
         "--mode", choices=get_args(Mode), default="race", help="sequential: one after the other"
     )
     add_arguments(parser)
-    parser.add_argument(
-        "--draft-length",
-        type=_number_or_word,
-        metavar="K",
-        help="1 to 8, or auto (default: as the page begins with the pair)",
-    )
-    parser.add_argument(
-        "--drafter",
-        choices=DRAFTERS,
-        help=f"{'; '.join(spec.title for spec in DRAFTERS.values())} (default: as the page)",
-    )
-    parser.add_argument(
-        "--verification",
-        choices=VERIFIERS,
-        default=DEFAULT_VERIFIER,
-        help="of a sampled draft: token by token, as a block, or lossy: what is typical",
-    )
-    parser.add_argument("--kv-cache", choices=POLICIES, default=DEFAULT_POLICY)
-    parser.add_argument(
-        "--kv-precision", choices=get_args(KVPrecision), help="default: what is lossless"
-    )
-    parser.add_argument("--max-new-tokens", type=int, default=100, metavar="N")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, default=0, help="0 keeps every token")
-    parser.add_argument("--seed", type=int, default=0)
+    for name in FORM_FIELDS[1:]:
+        _add_flag(parser, name)
     parser.add_argument("--json", metavar="FILE", help="write the trace to FILE")
     return parser
 
 
-def _request(options: argparse.Namespace, pair: Pair) -> Request:
-    """What the flags ask for; of those of drafting that are left out, what the pair begins with."""
-    drafting = {"drafter": options.drafter, "draft_length": options.draft_length}
-    named = {name: value for name, value in drafting.items() if value is not None}
-    return Request(
-        options.instruction,
-        options.context,
-        max_new_tokens=options.max_new_tokens,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        seed=options.seed,
-        kv_cache=options.kv_cache,
-        kv_precision=options.kv_precision,
-        verification=options.verification,
-        **{**pair.settings, **named},
+def _add_flag(parser: Parser, name: str) -> None:
+    """Adds the flag of a request's field. One that is left out is not among the options."""
+    setting, default = SETTINGS[name], DEFAULTS[name]
+    choices = [each for each in setting.choices if each is not None]
+    about, numbers = setting.help, setting.high is not None
+    if numbers:
+        about = about or " or ".join([f"{setting.low:g} to {setting.high:,}", *choices])
+    elif choices:
+        about = about or "; ".join(setting.choices.values())
+    begins = "as the page" if setting.group == "drafting" else default
+    parser.add_argument(
+        f"--{name.replace('_', '-')}",
+        type=partial(_number, kind=type(default)) if numbers else str,
+        choices=None if numbers else choices or None,
+        metavar=setting.name.split()[-1].upper() if numbers else None,
+        default=argparse.SUPPRESS,
+        help=about if begins in (None, "") else f"{about} (default: {begins})",
     )
+
+
+def _number(text: str, kind: type[int] | type[float]) -> int | float | str:
+    """A number, or else the text, which `Request` validates."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _request(options: argparse.Namespace, pair: Pair) -> Request:
+    """What the flags ask for; of those that are left out, what the page begins with."""
+    given = {name: value for name, value in vars(options).items() if name in FORM_FIELDS}
+    return Request(**{**pair.settings, **given})
 
 
 def _list_pairs(store: Store) -> None:
@@ -138,14 +125,6 @@ def _list_pairs(store: Store) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
-
-
-def _number_or_word(text: str) -> int | str:
-    """An int, or else the text, which `Request` validates."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
 
 
 def _show(run: Run, mode: Mode, memory: Callable[[], Iterable[MemoryUse]]) -> None:

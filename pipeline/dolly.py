@@ -122,11 +122,6 @@ class Dolly:
             kv_memory=choice.kv_memory,
         )
 
-    @property
-    def local(self) -> Dolly:
-        """Itself: the models are in this process."""
-        return self
-
     def models(
         self,
         kv_cache: str = DEFAULT_POLICY,

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pipeline.decoding.answer_memory import AnswerMemory
+from pipeline.decoding.economics import Measurement
 from pipeline.decoding.race import Mode
 from pipeline.environment import MemoryUse
+from pipeline.errors import UserError
 from pipeline.models.pairs import Pair
 from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Update
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 
 class Running(Protocol):
@@ -52,11 +51,6 @@ class Engine(Protocol):
         """The trace's `pair`, of a run with the default caches."""
         ...
 
-    @property
-    def local(self) -> Dolly | None:
-        """The models, for what needs more of them than answers; None if they are elsewhere."""
-        ...
-
     def prepare(self, request: Request) -> Generator[Progress, None, object]:
         """Compiles, warms up and measures what such a request needs, unless that is done; yields
         each stage before it begins.
@@ -84,3 +78,28 @@ class Engine(Protocol):
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         """What is used now of each limit of memory."""
         ...
+
+
+@runtime_checkable
+class LocalEngine(Engine, Protocol):
+    """An engine whose models are in this process, so that they can also be measured."""
+
+    @property
+    def measured(self) -> Measurement | None:
+        """The costs as measured last, with the default caches; None before."""
+        ...
+
+    def measure(self, request: Request) -> Generator[Progress | Measurement, None, None]:
+        """Measures the costs of forward passes with a request's caches; finally yields them."""
+        ...
+
+
+def local(engine: Engine, what: str) -> LocalEngine:
+    """The engine, for what needs more of its models than answers.
+
+    Raises:
+        UserError: its models are elsewhere.
+    """
+    if isinstance(engine, LocalEngine):
+        return engine
+    raise UserError("experiment", what, "not on this server, whose models are in replicas")

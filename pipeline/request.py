@@ -1,17 +1,22 @@
-"""A user's request, validated when it is constructed."""
+"""A user's request, validated when it is constructed.
+
+Each field is declared once, with a `Setting`: the form, its link, the command line, the page's API
+and the chat API follow from it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, find_drafter
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.decoding.verification import DEFAULT_VERIFIER, find_verifier
+from pipeline.decoding.verification import DEFAULT_VERIFIER, VERIFIERS, find_verifier
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.text.prompt import check_texts
 
 MAX_DRAFT_LENGTH = 8
@@ -19,21 +24,81 @@ DRAFT_LENGTHS = range(MAX_DRAFT_LENGTH + 1)  # 0 is autoregression
 MAX_NEW_TOKENS = 2048
 MAX_SEED = 2**32 - 1
 MAX_STOPS, MAX_STOP_LENGTH = 4, 200  # stop texts, and characters of each
-MAX_LOGPROBS = 20
-_ELSEWHERE = {"form": False}  # of a field that is the chat API's alone
+
+_SAMPLING = "sampling", True  # the group, and that the chat API has it
+_K, _AUTO = "Draft length K", {"auto": "Auto: the fastest, as measured"}
+_DRAFTERS = {name: spec.title for name, spec in DRAFTERS.items()}
+_CACHES = {name: f"{name}: {each.summary}, {each.precision}" for name, each in POLICIES.items()}
+_CACHES_DIFFER = "they also differ in precision and kernels; the experiments compare them alike"
+_PRECISIONS = {None: "Lossless default", **{name: name for name in get_args(KVPrecision)}}
+_VERIFIERS = {name: verifier.title for name, verifier in VERIFIERS.items()}
+_VERIFIERS_DIFFER = "used when sampling; typical acceptance changes the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a field accepts, and how it is presented.
+
+    Attributes:
+        name: in errors, as "top-p".
+        help: one phrase.
+        group: the row of the form that shows it: "drafting", "sampling" or "answer". The fields of
+            "question" have places of their own; a field without a group is not in the form.
+        chat: whether the chat API has it, by the name of the field.
+        low, high: the range of a number, both included.
+        offered: the range in the form, where that is narrower.
+        step: of a slider; 0 for a box.
+        choices: the titles of values to choose from; beside a range, of values that are no numbers.
+        label: in the form, where that is not the name.
+    """
+
+    name: str
+    help: str = ""
+    group: str = ""
+    chat: bool = False
+    low: float = 0
+    high: float | None = None
+    offered: tuple[float, float] | None = None
+    step: float = 0
+    choices: Mapping[Any, str] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def limited(self) -> bool:
+        """Whether it is a number or a choice."""
+        return bool(self.choices) or self.high is not None
+
+    @property
+    def title(self) -> str:
+        return self.label or f"{self.name[0].upper()}{self.name[1:]}"
+
+    def check(self, value: object, whole: bool) -> None:
+        """Raises UserError unless the value is one of the choices, or a number in the range.
+
+        Args:
+            whole: whether the number must be an integer.
+        """
+        if value in [*self.choices]:  # a list, since a user's value may not be hashable
+            return
+        names = ", ".join(filter(None, self.choices))
+        if self.high is None:
+            raise UserError(self.name, value, f"choose one of {names}")
+        kinds = int if whole else int | float
+        number = value if isinstance(value, kinds) and not isinstance(value, bool) else math.nan
+        if not self.low <= number <= self.high:  # NaN fails every comparison
+            kind = "a whole number" if whole else "a number"
+            remedy = f"choose {kind} from {self.low:g} to {self.high:,}"
+            remedy += f' or "{names}"' if names else ""
+            raise UserError(self.name, value, f"{remedy}; {self.help}" if self.help else remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One instruction and how to answer it.
+    """One instruction and how to answer it. To add a field, declare it here and use it, as in
+    `sampling`.
 
     Args:
-        instruction: what Dolly should do.
-        context: a passage to do it with, or empty.
         max_new_tokens: N, the limit of new tokens in a lane, the end key included.
-        temperature: 0 is greedy.
-        top_p: nucleus, in (0, 1]; 1 keeps everything.
-        top_k: keep the k likeliest tokens; 0 keeps everything.
         seed: of each lane's own generator.
         draft_length: K, tokens drafted per round; "auto" selects the fastest in each round.
         kv_cache: the name of a cache policy.
@@ -48,41 +113,47 @@ class Request:
         UserError: a value is outside its range.
     """
 
-    instruction: str
-    context: str = ""
-    max_new_tokens: int = 100
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
-    draft_length: int | Literal["auto"] = 4
-    kv_cache: str = DEFAULT_POLICY
-    drafter: str = DEFAULT_DRAFTER
-    kv_precision: KVPrecision | None = None
-    verification: str = DEFAULT_VERIFIER
-    stop: tuple[str, ...] = field(default=(), metadata=_ELSEWHERE)
-    logprobs: int | None = field(default=None, metadata=_ELSEWHERE)
+    instruction: Annotated[str, Setting("instruction", "what Dolly should do", "question")]
+    context: Annotated[str, Setting("context", "a passage to do it with", "question")] = ""
+    max_new_tokens: Annotated[
+        int, Setting("new tokens", "", "answer", low=1, high=MAX_NEW_TOKENS)
+    ] = 100
+    temperature: Annotated[
+        float, Setting("temperature", "0 is greedy", *_SAMPLING, high=5, offered=(0, 2), step=0.05)
+    ] = 0.0
+    top_p: Annotated[
+        float,
+        Setting("top-p", "1 keeps every token", *_SAMPLING, high=1, offered=(0.01, 1), step=0.01),
+    ] = 1.0
+    top_k: Annotated[int, Setting("top-k", "0 keeps every token", *_SAMPLING, high=10**6)] = 0
+    seed: Annotated[int, Setting("seed", "used when sampling", *_SAMPLING, high=MAX_SEED)] = 0
+    draft_length: Annotated[
+        int | Literal["auto"],
+        Setting(
+            "draft length", "", "drafting", low=1, high=MAX_DRAFT_LENGTH, choices=_AUTO, label=_K
+        ),
+    ] = 4
+    kv_cache: Annotated[str, Setting("KV cache", _CACHES_DIFFER, "answer", choices=_CACHES)] = (
+        DEFAULT_POLICY
+    )
+    drafter: Annotated[str, Setting("drafter", "", "drafting", choices=_DRAFTERS)] = DEFAULT_DRAFTER
+    kv_precision: Annotated[
+        KVPrecision | None, Setting("KV precision", "", "answer", choices=_PRECISIONS)
+    ] = None
+    verification: Annotated[
+        str, Setting("verification", _VERIFIERS_DIFFER, "answer", choices=_VERIFIERS)
+    ] = DEFAULT_VERIFIER
+    stop: Annotated[tuple[str, ...], Setting("stop", chat=True)] = ()
+    logprobs: Annotated[int | None, Setting("logprobs", high=20, choices={None: "none"})] = None
 
     def __post_init__(self) -> None:
         check_texts(self.instruction, self.context)
-        _whole("new tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
-        _real("temperature", self.temperature, 0.0, 5.0, "0 is greedy")
-        _real("top-p", self.top_p, 0.0, 1.0, "1 keeps every token")
+        object.__setattr__(self, "stop", _stops(self.stop))
+        for name, setting in SETTINGS.items():
+            if setting.limited:
+                setting.check(getattr(self, name), whole=KINDS[name] is not float)
         if self.top_p == 0:
             raise UserError("top-p", self.top_p, "choose more than 0; temperature 0 is greedy")
-        _whole("top-k", self.top_k, 0, 1_000_000)
-        _whole("seed", self.seed, 0, MAX_SEED)
-        if self.draft_length != "auto":
-            _whole("draft length", self.draft_length, 1, MAX_DRAFT_LENGTH, ' or "auto"')
-        find_policy(self.kv_cache)
-        find_drafter(self.drafter)
-        find_verifier(self.verification)
-        if self.kv_precision is not None and self.kv_precision not in get_args(KVPrecision):
-            choices = _either(get_args(KVPrecision))
-            raise UserError("KV precision", self.kv_precision, f"choose {choices}")
-        object.__setattr__(self, "stop", _stops(self.stop))
-        if self.logprobs is not None:
-            _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
 
     def budget(self, prompt_tokens: int, context_length: int | None) -> int:
         """New tokens that fit behind a prompt; a context of None has no limit.
@@ -122,7 +193,13 @@ class Request:
         return SamplingParams(self.temperature, self.top_k, self.top_p, self.seed)
 
 
-FORM_FIELDS = tuple(one.name for one in fields(Request) if one.metadata != _ELSEWHERE)
+SETTINGS: dict[str, Setting] = {
+    name: kind.__metadata__[0]
+    for name, kind in get_type_hints(Request, include_extras=True).items()
+}
+KINDS = get_type_hints(Request)  # the types of the fields
+DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Request)}
+FORM_FIELDS = tuple(name for name, setting in SETTINGS.items() if setting.group)
 
 
 def _stops(stops: object) -> tuple[str, ...]:
@@ -134,18 +211,3 @@ def _stops(stops: object) -> tuple[str, ...]:
         if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_LENGTH:
             raise UserError("stop", text, f"choose texts of 1 to {MAX_STOP_LENGTH} characters")
     return texts
-
-
-def _whole(name: str, value: object, low: int, high: int, otherwise: str = "") -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UserError(name, value, f"choose a whole number from {low} to {high:,}{otherwise}")
-
-
-def _real(name: str, value: object, low: float, high: float, note: str) -> None:
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not low <= number <= high:  # NaN fails every comparison
-        raise UserError(name, value, f"choose a number from {low:g} to {high:g}; {note}")
-
-
-def _either(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:-1]) + " or " + names[-1]

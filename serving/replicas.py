@@ -51,8 +51,6 @@ class Replicas:
         call: has a request answered by one that is free.
     """
 
-    local = None
-
     def __init__(
         self, pair: Pair, tokenizer: Tokenizer, description: Description, call: Call
     ) -> None:

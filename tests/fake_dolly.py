@@ -26,7 +26,9 @@ from pipeline.text.stop import stop_matcher
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Recording
 from tests.fakes import FakeBlock, FakeLM
+from ui.run.action import Action, Asked
 from ui.run.loader import Loader
+from ui.tabs.registry import TABS
 
 PAIR = Pair(
     name="fake",
@@ -58,6 +60,24 @@ def setup(dolly, request, **changes):
     return Setup(choice=choice, request=request, load=lambda _: dolly, loaded=dolly, **changes)
 
 
+class Elsewhere:
+    """The engine of a Dolly whose models are in another process."""
+
+    def __init__(self, dolly: "FakeDolly") -> None:
+        for name in ("pair", "about", "prepare", "start", "token_bytes", "memory_uses"):
+            setattr(self, name, getattr(dolly, name))
+
+
+def action(name: str) -> Action:
+    """The action of a tab that has this name."""
+    return next(each for tab in TABS for each in tab.actions if each.name == name)
+
+
+def asked(dolly, request, waiting=False) -> Asked:
+    """What an action is started with."""
+    return Asked(dolly, request, Choice(PAIR, Everything()), lambda _: dolly, waiting)
+
+
 class FakeDolly:
     """Answers everything alike.
 
@@ -71,7 +91,6 @@ class FakeDolly:
         damaged: the target's logits are NaN.
         draft_s: seconds on the clock for each drafted token.
         memory: that it says is used.
-        local: itself; None as if its models were elsewhere.
         stages: of preparing a run.
         spread: of its measured costs.
     """
@@ -98,7 +117,6 @@ class FakeDolly:
         self.costs = Costs(0.2, (1.0,) * 9, block_draft=0.2)  # of the compiled models
         self.stages: tuple[Progress, ...] = ()
         self.started, self.memory = [], ()
-        self.local: FakeDolly | None = self
         self.goes_on.set()
 
     @property

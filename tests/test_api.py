@@ -4,13 +4,10 @@ import ast
 import json
 import subprocess
 import sys
-from contextlib import closing
 from urllib.request import urlopen
 
 import httpx
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
 from pipeline.decoding.drafters import DRAFTERS
@@ -58,23 +55,10 @@ def test_the_copied_script_runs_what_the_page_ran(browser, url, dolly):
     )
     assert ran.returncode == 0, ran.stderr
     assert dolly.last_trace().request == asked
+    given = [keyword.arg for keyword in ast.parse(script).body[2].value.keywords]
+    assert given == ["instruction", "max_new_tokens", "kv_precision", "mode", "api_name"]
     for lane, text in answers.items():
         assert f"{lane}:\n{text}\n" in ran.stdout
-
-
-def test_the_copied_script_names_only_what_differs_from_the_defaults(browser, url, dolly):
-    browser.grant_permissions(["clipboard-read", "clipboard-write"])
-    with opened(browser, url) as page:
-        open_settings(page)
-        page.get_by_label("Instruction").fill("Say it")
-        page.get_by_role("button", name="Copy as Python").click()
-        page.wait_for_function(  # in the page, since it is said for two seconds
-            "document.getElementById('copy-python').textContent === 'Python copied'"
-        )
-        script = page.evaluate("navigator.clipboard.readText()")
-    call = ast.parse(script).body[2].value
-    given = {keyword.arg: keyword.value.value for keyword in call.keywords}
-    assert given == {"instruction": "Say it", "mode": "race", "api_name": "/trace"}
 
 
 def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
@@ -88,89 +72,69 @@ def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
 
 
 VALUES = [*Request("any", max_new_tokens=5).form.values(), "race"]
+OPEN = "Open a trace"
 PASSWORDS = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 
 
-def called(url, values):
-    """What `/trace` answers to these inputs."""
-    joined = httpx.post(f"{url}gradio_api/call/trace", json={"data": values}).json()
-    *_, data = httpx.get(f"{url}gradio_api/call/trace/{joined['event_id']}").text.split("data: ")
-    return json.loads(data)["error"]
+NAN = {"content": b'{"session_hash": NaN}', "headers": {"Content-Type": "application/json"}}
 
 
-def uploaded(url, file):
-    """What the page's event that opens a trace answers to this file."""
-    events = httpx.get(f"{url}config").json()["dependencies"]
-    (upload,) = [
-        event["id"] for event in events if [on for _, on in event["targets"]] == ["upload"]
-    ]
-    asked = {"fn_index": upload, "session_hash": "any", "data": [None, file]}
-    return httpx.post(f"{url}gradio_api/run/predict", json=asked).json()["error"]
+class Caller:
+    """What a server answers to calls that are not the page's."""
 
+    def __init__(self, url):
+        self.url = url
 
-def detail(url, path, asked):
-    reply = httpx.post(f"{url}gradio_api/{path}", json=asked)
-    assert reply.status_code == 400
-    return reply.json()["detail"]
+    def trace(self, values):
+        """What `/trace` answers to these inputs."""
+        calls = f"{self.url}gradio_api/call/trace"
+        joined = httpx.post(calls, json={"data": values}).json()
+        *_, data = httpx.get(f"{calls}/{joined['event_id']}").text.split("data: ")
+        return json.loads(data)["error"]
 
+    def event(self, number, *data):
+        """What the page's event of this number answers."""
+        asked = {"fn_index": number, "session_hash": "any", "data": data}
+        return httpx.post(f"{self.url}gradio_api/run/predict", json=asked).json()["error"]
 
-def refused(url, path, **asked):
-    """What is answered to content that is not as it should be."""
-    reply = httpx.post(f"{url}gradio_api/{path}", **asked)
-    assert reply.status_code == 400
-    return reply.json()["detail"]
+    def press(self, kind, label, *data):
+        return self.event(event(self.url, kind, label), *data)
 
+    def browser(self):
+        """Calls an event without a function of the server."""
+        events = httpx.get(f"{self.url}config").json()["dependencies"]
+        return self.event(next(each["id"] for each in events if not each["backend_fn"]))
 
-def pressed(url, number, data):
-    """What the page's event of this number answers."""
-    asked = {"fn_index": number, "session_hash": "any", "data": data}
-    return httpx.post(f"{url}gradio_api/run/predict", json=asked).json()["error"]
-
-
-def in_the_browser(url):
-    """The number of an event without a function of the server."""
-    events = httpx.get(f"{url}config").json()["dependencies"]
-    return next(each["id"] for each in events if not each["backend_fn"])
+    def post(self, path, **content):
+        reply = httpx.post(f"{self.url}gradio_api/{path}", **content)
+        assert reply.status_code == 400
+        return reply.json()["detail"]
 
 
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda url: called(url, VALUES[:3]), f"inputs: 3 — trace takes {len(VALUES)}."),
-        (lambda url: called(url, [*VALUES, 1]), f"inputs: {len(VALUES) + 1} — trace takes"),
-        (lambda url: called(url, []), "inputs: 0 — trace takes"),
-        (lambda url: uploaded(url, PASSWORDS), "file: “not uploaded” — upload it"),
-        (lambda url: uploaded(url, {"path": 5}), "call: “"),
-        (lambda url: uploaded(url, "x" * 1000), "call: “"),
-        (lambda url: detail(url, "call/nothing", {"data": []}), "call: “FnIndexInferError "),
-        (lambda url: detail(url, "call/v2/nothing", {}), "call: “KeyError "),
+        (lambda to: to.trace(VALUES[:3]), f"inputs: 3 — trace takes {len(VALUES)}."),
+        (lambda to: to.trace([*VALUES, 1]), f"inputs: {len(VALUES) + 1} — trace takes"),
+        (lambda to: to.trace([]), "inputs: 0 — trace takes"),
+        (lambda to: to.press("upload", OPEN, None, PASSWORDS), "file: “not uploaded” — upload it"),
+        (lambda to: to.press("upload", OPEN, None, {"path": 5}), "call: “"),
+        (lambda to: to.press("upload", OPEN, None, "x" * 1000), "call: “"),
+        (lambda to: to.press("click", "Load", None, "any", "model"), "call: “Value: any is not in"),
+        (lambda to: to.browser(), "call: “"),
+        (lambda to: to.post("call/nothing", json={"data": []}), "call: “FnIndexInferError "),
+        (lambda to: to.post("call/v2/nothing", json={}), "call: “KeyError "),
+        (lambda to: to.post("call/v2/trace", json={"instruction": "a", "b": 1}), "call: “TypeErr"),
+        (lambda to: to.post("call/v2/trace", json={}), "call: “TypeError No value provided"),
         (
-            lambda url: detail(url, "call/v2/trace", {"instruction": "a", "b": 1}),
-            "call: “TypeError ",
-        ),
-        (lambda url: detail(url, "call/v2/trace", {}), "call: “TypeError No value provided"),
-        (
-            lambda url: detail(
-                url, "queue/join", {"fn_index": 999, "session_hash": "a", "data": []}
+            lambda to: to.post(
+                "queue/join", json={"fn_index": 999, "session_hash": "a", "data": []}
             ),
             "call: “KeyError 999” — send what the API describes",
         ),
+        (lambda to: to.post("reset", **NAN), "call: “ValueError Out of range float values"),
         (
-            lambda url: pressed(url, event(url, "click", "Load"), [None, "any", "model"]),
-            "call: “Value: any is not in the list of choices: ",
-        ),
-        (lambda url: pressed(url, in_the_browser(url), []), "call: “"),
-        (
-            lambda url: refused(
-                url,
-                "reset",
-                content=b'{"session_hash": NaN}',
-                headers={"Content-Type": "application/json"},
-            ),
-            "call: “ValueError Out of range float values",
-        ),
-        (
-            lambda url: refused(url, "upload", files={"files": (None, b"any")}),
+            lambda to: to.post("upload", files={"files": (None, b"any")}),
             "call: “TypeError File is not an instance",
         ),
     ],
@@ -178,13 +142,21 @@ def in_the_browser(url):
 def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
     url, caplog, capsys, call, line
 ):
-    said = call(url)
+    said = call(Caller(url))
     assert said.startswith(line)
     assert "\n" not in said
     assert len(said) < 300
-    assert [record.getMessage() for record in caplog.records if record.name == "ui.inputs"] == [
-        said
-    ]
+    logged = [record.getMessage() for record in caplog.records if record.name == "ui.inputs"]
+    assert logged == [said]
+    assert not any(record.exc_info for record in caplog.records)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_values_that_the_page_does_not_send_are_one_line(url, caplog, capsys):
+    assert Caller(url).press("click", "An example", "any").startswith("example: “any” — ")
+    asked = {"fn_index": event(url, "upload", OPEN), "session_hash": "any", "data": [None, None]}
+    reply = httpx.post(f"{url}gradio_api/run/predict", json=asked)
+    assert "trace file: None " in reply.text
     assert not any(record.exc_info for record in caplog.records)
     assert "Traceback" not in capsys.readouterr().err
 
@@ -195,23 +167,3 @@ def test_a_stream_that_is_not_there_ends_with_one_line(url, caplog, path):
     (line,) = [record.getMessage() for record in caplog.records if record.name == "ui.inputs"]
     assert line.startswith("stream: “/gradio_api/")
     assert not any(record.exc_info for record in caplog.records)
-
-
-def test_an_example_that_no_pair_has_is_one_line(url, capsys):
-    assert pressed(url, event(url, "click", "An example"), ["any"]).startswith("example: “any” — ")
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_trace_that_is_no_file_is_one_line(url, caplog):
-    asked = {"fn_index": event(url, "upload", "Open a trace"), "session_hash": "any"}
-    reply = httpx.post(f"{url}gradio_api/run/predict", json=asked | {"data": [None, None]})
-    assert "trace file: None " in reply.text
-    assert not any(record.exc_info for record in caplog.records)
-
-
-def test_who_calls_with_other_inputs_by_the_client_is_told_in_one_line(url):
-    with closing(Client(url, verbose=False)) as client:
-        for values in ((), [*VALUES, "one more"]):
-            with pytest.raises((TypeError, ValueError, AppError)) as refused:
-                client.predict(*values, api_name="/trace")
-            assert "\n" not in str(refused.value)

@@ -17,12 +17,6 @@ def parsed(*arguments):
     return chosen(parser.parse_args(arguments))
 
 
-def test_the_embedded_pair_is_what_one_gets_who_says_nothing():
-    choice = parsed()
-    assert choice.pair == PAIRS[DEFAULT_PAIR]
-    assert [*choice.obtain()] == []
-
-
 def test_weights_are_of_both_models_or_of_each():
     both = parsed("--pair", "dolly-v2-3b", "--weights", "int4").pair
     assert (both.target.weights, both.draft.weights) == ("int4", "int4")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 
+from pipeline.errors import UserError
 from pipeline.models.pairs import PAIRS
 from pipeline.request import FORM_FIELDS, Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
@@ -18,11 +19,11 @@ from tests.served import (
     opened,
     run,
     served,
-    served_page,
     status_says,
     wait_for_end,
 )
 from ui import link
+from ui.controls import drafters_of
 from ui.page import Page
 
 LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
@@ -43,10 +44,6 @@ def choose(page, label, option):
     page.get_by_role("option", name=option).first.click()
 
 
-def test_every_field_of_a_request_and_the_mode_is_in_a_link():
-    assert list(link.DEFAULTS) == [*FORM_FIELDS, "mode"]
-
-
 @pytest.mark.parametrize(
     "example", [example for pair in PAIRS.values() for example in pair.examples]
 )
@@ -56,11 +53,11 @@ def test_an_example_asks_for_what_the_form_can_hold(example):
     assert link.read(told, LIMITS) == (form, "")
 
 
-@given(st.dictionaries(st.sampled_from([*link.DEFAULTS, "__theme", "utm"]), st.text()))
+@given(st.dictionaries(st.sampled_from([*link.BLANK, "__theme", "utm"]), st.text()))
 def test_whatever_a_link_says_the_form_can_hold_what_is_taken_from_it(query):
     asked, line = link.read(query, LIMITS)
-    assert asked.keys() <= link.DEFAULTS.keys() & query.keys()
-    assert bool(line) == (asked.keys() != link.DEFAULTS.keys() & query.keys())
+    assert asked.keys() <= link.BLANK.keys() & query.keys()
+    assert bool(line) == (asked.keys() != link.BLANK.keys() & query.keys())
     assert "\n" not in line
     for name, (low, high) in LIMITS.items():
         assert low <= asked.get(name, high) <= high
@@ -71,17 +68,17 @@ def test_whatever_a_link_says_the_form_can_hold_what_is_taken_from_it(query):
     [
         ("max_new_tokens", "513"),
         ("temperature", "nan"),
-        ("temperature", "2.1"),
         ("top_p", "1e999"),
         ("seed", "9" * 5000),
         ("draft_length", "many"),
         ("mode", HOSTILE),
         ("kv_precision", "None"),
+        ("drafter", "block"),  # which the pair lacks
         ("instruction", "a\0b"),
     ],
 )
 def test_what_is_not_possible_is_left_out_and_said(name, value):
-    asked, line = link.read({name: value, "top_k": "7"}, LIMITS)
+    asked, line = link.read({name: value, "top_k": "7"}, LIMITS, drafters_of(PAIR))
     assert asked == {"top_k": 7}
     assert line.startswith(f"link: “{name}=")
 
@@ -127,7 +124,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
 
 
 def test_a_hostile_link_is_one_line_and_the_form_keeps_its_own(browser, url):
-    bad = urlencode({name: HOSTILE for name in link.DEFAULTS if name != "context"})
+    bad = urlencode({name: HOSTILE for name in link.BLANK if name != "context"})
     with opened(browser, f"{url}?{bad}") as page:
         page.get_by_test_id("notice").filter(has_text="link: “").wait_for()
         expect(page.get_by_label("Instruction")).to_have_value(HOSTILE)
@@ -165,39 +162,24 @@ def test_no_label_of_a_menu_runs_under_its_caret(browser, url, width):
         assert [name for name, pixels in overlaps if pixels > 0] == []
 
 
-def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes(browser):
-    small = Page(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)
-    with served_page(small) as url, opened(browser, f"{url}?max_new_tokens=100") as page:
-        page.get_by_test_id("notice").filter(has_text="max_new_tokens=100").wait_for()
-        open_settings(page)
-        expect(page.get_by_label("New tokens", exact=True)).to_have_value("8")
-        page.get_by_role("button", name="An example").click()
-        page.locator(".panes[data-source=live]").wait_for()
-        wait_for_end(page)
+def test_a_page_that_allows_less_than_the_default_has_a_form_that_it_takes():
+    controls = Page(loader_of(FakeDolly(PLAIN)), max_new_tokens=8)._controls
+    _, *form = (field.value for field in controls.inputs)
+    assert controls.request(*form).max_new_tokens == 8
+    form[FORM_FIELDS.index("max_new_tokens")] = 9
+    with pytest.raises(UserError, match="new tokens: 9 — choose a whole number from 1 to 8"):
+        controls.request(*form)
 
 
 def test_the_dice_draws_a_seed(page):
-    seed = page.get_by_label("Seed", exact=True)
-    drawn = set()
+    drawn = {page.get_by_label("Seed", exact=True).input_value()}
     for _ in range(3):
-        before = seed.input_value()
         page.get_by_role("button", name="Random seed").click()
         page.wait_for_function(
-            "before => document.querySelector('#seed input').value !== before", arg=before
+            "drawn => !drawn.includes(document.querySelector('#seed input').value)", arg=[*drawn]
         )
-        drawn.add(int(seed.input_value()))
-    assert len(drawn) == 3
-    assert all(0 <= value < 2**32 for value in drawn)
-
-
-def test_more_new_tokens_than_the_page_allows_are_one_line(page):
-    field = page.get_by_label("New tokens", exact=True)
-    field.fill("513")
-    page.get_by_test_id("run").click()
-    answered = "[data-testid=notice]:not(:empty), .panes[data-source=live]"
-    page.locator(answered).first.wait_for()
-    said = page.get_by_test_id("notice").inner_text()
-    assert "from 1 to 512" in said, f"{field.input_value()}: {said}"
+        drawn.add(page.get_by_label("Seed", exact=True).input_value())
+    assert all(0 <= int(seed) < 2**32 for seed in drawn)
 
 
 def test_one_after_the_other_ends_a_lane_before_it_begins_the_next(page, dolly):
@@ -221,23 +203,6 @@ def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
     assert list(dolly.last_trace().lanes) == [lane]
 
 
-def test_another_pair_is_one_click_away_and_a_failed_one_leaves_the_first(browser):
-    dolly = FakeDolly(PLAIN)
-    with served(dolly) as url, opened(browser, url) as other, opened(browser, url) as page:
-        open_settings(page)
-        page.get_by_label("Pair", exact=True).click()
-        page.get_by_role("option").filter(has_text="Dolly v2 12B").wait_for()
-        page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
-        page.get_by_role("button", name="Load", exact=True).click()
-        page.get_by_role("button", name="Ideas for a gift").wait_for()  # an example of that pair
-        other.get_by_role("button", name="An example").click()  # still there, of the first pair
-        status_says(other, "identical")
-        assert dolly.last_trace().request["instruction"] == "Say something"
-        status_says(page, "Ready")
-        run(page)
-        wait_for_end(page)
-
-
 WITH_BLOCK = replace(PAIR, block=Path("a folder"))
 
 
@@ -256,35 +221,23 @@ def test_a_block_draft_is_offered_for_a_pair_that_has_one(page, browser):
         assert drafters(other) == ["Draft model", "Block draft", "Lookup", "Hybrid", "Memory"]
 
 
-def test_a_link_that_asks_for_a_drafter_that_the_pair_lacks_is_one_line(browser, url, dolly):
-    with opened(browser, f"{url}?drafter=block&seed=7") as page:
-        page.get_by_test_id("notice").filter(has_text="link: “drafter=block”").wait_for()
-        run(page)
-        wait_for_end(page)
-        asked = dolly.last_trace().request
-        assert (asked["drafter"], asked["seed"]) == ("model", 7)
-
-
-def test_another_pair_brings_its_drafters_and_replaces_the_one_that_it_lacks(browser):
+def test_another_pair_is_one_click_away_and_brings_its_drafters(browser):
+    """Who opened the page before keeps the example of the first pair."""
     dolly = FakeDolly(PLAIN)
-    with served(dolly, WITH_BLOCK) as url, opened(browser, f"{url}?drafter=block") as page:
+    with (
+        served(dolly, WITH_BLOCK) as url,
+        opened(browser, url) as other,
+        opened(browser, f"{url}?drafter=block") as page,
+    ):
         open_settings(page)
         page.get_by_label("Pair", exact=True).click()
         page.get_by_role("option").filter(has_text="Dolly v2 3B").click()
         page.get_by_role("button", name="Load", exact=True).click()
-        page.get_by_role("button", name="Ideas for a gift").wait_for()
+        page.get_by_role("button", name="Ideas for a gift").wait_for()  # an example of that pair
         assert drafters(page) == ["Draft model", "Lookup", "Hybrid", "Memory"]
+        other.get_by_role("button", name="An example").click()
+        status_says(other, "identical")
+        assert dolly.last_trace().request["instruction"] == "Say something"
         run(page)
         wait_for_end(page)
         assert dolly.last_trace().request["drafter"] == "model"
-
-
-def test_a_page_that_does_not_know_the_new_pair_yet_gets_one_line(browser):
-    """Another visitor has changed the pair; what this one asks for, it does not have."""
-    dolly = FakeDolly(PLAIN)
-    with served(dolly, WITH_BLOCK) as url, opened(browser, f"{url}?drafter=block") as page:
-        dolly.block = None
-        run(page, begins=False)
-        notice = page.get_by_test_id("notice").filter(has_text="drafter: “block”")
-        notice.filter(has_text="this pair has no block draft").wait_for()
-        assert "\n" not in notice.inner_text()

@@ -1,7 +1,5 @@
 """The costs of forward passes: how they are measured, kept, and shown."""
 
-import threading
-
 import pytest
 
 from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
@@ -9,12 +7,11 @@ from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime import pair
 from pipeline.runtime.sequence import OVCausalLM
-from tests.fake_dolly import FakeDolly
+from tests.fake_dolly import FakeDolly, action, asked
 from tests.served import PLAIN, status_says
 from tests.tiny import tiny
 from ui.run.turn import Turn
 from ui.session import Session
-from ui.tabs.what_if import COSTS
 
 COSTS_OF = Costs(0.001, (0.004,) * 9, switch=0.0005)
 AUTO = Request("Why?", max_new_tokens=4, draft_length="auto")
@@ -92,14 +89,11 @@ def test_rounds_that_something_slows_are_seen_in_the_spread(slow, disturbed, mon
 
 def test_waiting_for_another_forward_pass_does_not_count(monkeypatch):
     """The clock starts once the model's lock is held."""
-    model, held = tiny().models().target, list[bool]()
-
-    def clock():
-        held.append(model.compiled.lock.locked())
-        return 0.0
-
-    sequence = model.sequence()
-    monkeypatch.setattr("pipeline.runtime.sequence.perf_counter", clock)
+    sequence, held = tiny().models().target.sequence(), list[bool]()
+    lock = tiny().models().target.compiled.lock
+    monkeypatch.setattr(
+        "pipeline.runtime.sequence.perf_counter", lambda: held.append(lock.locked()) or 0.0
+    )
     sequence.time_forward(1)
     assert held == [True, False]
 
@@ -130,26 +124,21 @@ def test_a_measurement_that_was_disturbed_says_so():
     dolly = FakeDolly(PLAIN)
     for spread, said in ((0.04, "differ by 4 %"), (0.6, "something else used the processor")):
         dolly.spread = spread
-        *_, last = Session().measure_costs(dolly, Request("any"), Turn())
-        assert said in last.tabs[COSTS]
-        assert ("something else" in last.tabs[COSTS]) == (spread > 0.5)
+        *_, last = Session().act(action("measure-costs"), asked(dolly, Request("any")), Turn())
+        assert said in last.tabs["costs"]
+        assert ("something else" in last.tabs["costs"]) == (spread > 0.5)
         assert last.status.line == "Costs measured"
 
 
 def test_a_measurement_waits_for_its_turn_and_can_be_stopped():
-    session, turn, over = Session(), Turn(), threading.Event()
-
-    def race():
-        yield "begun"
-        over.wait()
-
-    racing = turn.hold(race())
+    session, turn = Session(), Turn()
+    racing = turn.run(iter(FakeDolly(PLAIN).start(AUTO)))
     next(racing)
-    measuring = session.measure_costs(FakeDolly(PLAIN), Request("any"), turn)
+    what = asked(FakeDolly(PLAIN), Request("any"), turn.taken)
+    measuring = session.act(action("measure-costs"), what, turn)
     assert next(measuring).status.line == "Waiting for another run to end"
     assert session.stop().status.line == "Stopped"
-    over.set()
-    list(racing)
+    racing.close()
 
 
 def test_the_page_measures_again_and_shows_the_new_figures(page, dolly):

@@ -154,9 +154,9 @@ def test_sampled_output_follows_the_target(k, params):
 class Hindsight(Fixed):
     """Would drop a draft whose last token it has little confidence in: it cuts by what it saw."""
 
-    def max_tokens(self, budget, foresee):
+    def max_tokens(self, budget, forecast):
         self.seen = []
-        return super().max_tokens(budget, foresee)
+        return super().max_tokens(budget, forecast)
 
     def should_continue(self, confidence):
         self.seen.append(confidence)

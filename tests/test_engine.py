@@ -7,28 +7,21 @@ import pytest
 from gradio_client import Client
 
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly, loader_of
+from tests.fake_dolly import Elsewhere, FakeDolly, action, loader_of
 from tests.served import PLAIN, served_page
 from tests.waiting import wait_until
 from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
-from ui.tabs.experiments import VIEWS
 
 FORM = ["race", *Request("Say something", max_new_tokens=5).form.values()]
 
 
-@pytest.mark.parametrize("what", ["experiment", "digits"])
+@pytest.mark.parametrize("what", ["measure-request", "draw-digits", "measure-costs"])
 def test_what_needs_the_models_is_refused_in_one_line_where_they_are_elsewhere(what):
     dolly, session = FakeDolly(PLAIN), Session()
-    dolly.local = None
-    page = Page(loader_of(dolly))
-    view = next(view for view in VIEWS if view.experiment.name == "request")
-    work = {
-        "experiment": lambda: page.measure(view, session, *FORM),
-        "digits": lambda: page.draw_digits(session, *FORM),
-    }[what]()
-    *_, (views, _) = work
+    page = Page(loader_of(Elsewhere(dolly)))
+    *_, (views, _) = page.answer(action(what), session, *FORM)
     line = json.loads(views)["notice"]["value"]
     assert "not on this server, whose models are in replicas" in line
     assert not dolly.started

@@ -33,7 +33,7 @@ def test_memory_that_was_freed_between_blocks_in_use_is_given_back():
 def test_a_run_gives_memory_back_before_the_next_one_begins(whole, monkeypatch):
     turn, order = Turn(), []
     monkeypatch.setattr("ui.run.turn.give_back_memory", lambda: order.append(turn.taken))
-    run = turn.hold(iter_of("first", "second"))
+    run = turn.run(iter_of("first", "second"))
     assert next(run) == "first"
     assert [*run] == ["second"] if whole else run.close() is None
     assert order == [True]

@@ -25,21 +25,18 @@ def test_it_is_ready_with_the_status_of_the_api(url):
         assert ready(url) == (200, client.predict(api_name="/status"))
 
 
-def test_it_is_not_ready_until_the_models_are_loaded():
+@pytest.mark.parametrize("loaded", [True, False])
+def test_it_is_not_ready_until_the_models_are_loaded(loaded):
     loading = Future()
     with served(loading) as url:
         assert ready(url) == (503, {"ready": False, "pair": {"name": "fake"}, "note": PAIR.note})
-        loading.set_result(FakeDolly(PLAIN))
-        wait_until(lambda: ready(url)[0] == 200)
-
-
-@pytest.mark.parametrize("error", [UserError("model", "x", "choose another"), RuntimeError("no")])
-def test_it_is_not_ready_where_the_models_cannot_be_loaded(error):
-    loading = Future()
-    loading.set_exception(error)
-    with served(loading) as url:
-        wait_until(lambda: ready(url)[1]["pair"] == {"name": "fake"})
-        assert ready(url)[0] == 503
+        if loaded:
+            loading.set_result(FakeDolly(PLAIN))
+            wait_until(lambda: ready(url)[0] == 200)
+        else:
+            loading.set_exception(UserError("model", "x", "choose another"))
+            wait_until(lambda: loading.done())
+            assert ready(url)[0] == 503
 
 
 def test_it_is_ready_while_a_race_runs_and_no_longer_when_it_shuts_down():

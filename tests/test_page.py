@@ -21,7 +21,7 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Example
 from pipeline.request import FORM_FIELDS, Request
 from pipeline.trace.reader import parse_trace
-from tests.fake_dolly import PAIR, FakeDolly, loader_of
+from tests.fake_dolly import PAIR, FakeDolly, action, loader_of
 from tests.served import (
     HOSTILE,
     LANES,
@@ -46,7 +46,6 @@ from ui.page import Page
 from ui.run.recorded import recorded
 from ui.run.turn import Turn
 from ui.session import Session
-from ui.tabs.experiments import VIEWS
 from ui.tabs.registry import TABS
 from ui.verdict import verdict
 
@@ -136,11 +135,8 @@ def test_what_went_wrong_with_a_pair_meanwhile_is_still_said_at_the_end(monkeypa
     loader, session = loader_of(FakeDolly(PLAIN, pause=0.01)), Session()
     served_page = Page(loader)
     form = ["race", *Request("Say something", max_new_tokens=5).form.values()]
-    (view,) = (view for view in VIEWS if view.experiment.name == "request")
-    work = {
-        "race": lambda: served_page.run(session, *form),
-        "experiment": lambda: served_page.measure(view, session, *form),
-    }[activity]()
+    what = action("measure-request") if activity == "experiment" else None
+    work = served_page.answer(what, session, *form)
 
     def broken(*_):
         raise UserError("model", "far/away", "is not on the hub")

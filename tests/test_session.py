@@ -6,15 +6,18 @@ from dataclasses import replace
 import pytest
 
 from pipeline.decoding.events import FinishReason
+from pipeline.progress import Progress
 from pipeline.request import Request
-from tests.fake_dolly import PAIR, FakeDolly, loader_of, setup
+from tests.fake_dolly import PAIR, FakeDolly, action, asked, loader_of
 from tests.served import PLAIN
 from tests.waiting import wait_until
 from ui.header import Status, header_fields
+from ui.page import Page
+from ui.run.action import Action, StagedDisplay
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
-from ui.tabs.experiments import VIEWS
+from ui.tabs.tab import Tab
 
 REQUEST = Request("Say something", max_new_tokens=12)
 LONG = Request("Say something", max_new_tokens=2000)  # with a pause, it does not end by itself
@@ -28,8 +31,7 @@ def session():
 
 
 def measure(session, dolly):
-    (view,) = (view for view in VIEWS if view.experiment.name == "request")
-    return session.measure(view, setup(dolly, REQUEST), dolly, Turn())
+    return session.act(action("measure-request"), asked(dolly, REQUEST), Turn())
 
 
 def ends(changes):
@@ -54,37 +56,26 @@ def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(s
     assert session.files()
 
 
-def test_a_race_that_is_closed_as_it_begins_does_not_go_on_unseen(session):
-    dolly = FakeDolly(PLAIN, pause=0.01)
-    racing = session.race(dolly, LONG, Turn())
-    next(racing)
-    racing.close()
-    wait_until(lambda: None not in [lane.finish for lane in dolly.last_trace().lanes.values()])
-    finishes = [lane.finish for lane in dolly.last_trace().lanes.values()]
-    assert finishes == [FinishReason.CANCELLED] * 2
-
-
 def test_the_page_has_time_to_draw_a_race_before_anything_is_computed(session, monkeypatch):
-    dolly, rests = FakeDolly(PLAIN), []
-    monkeypatch.setattr(
-        "ui.run.race.sleep", lambda seconds: rests.append((seconds, dolly.last_trace().lanes))
-    )
-    shown = [*session.race(dolly, REQUEST, Turn())]
-    ((seconds, lanes),) = rests
-    assert seconds > 0
-    assert not any(lane.prefill_s or lane.steps for lane in lanes.values())
-    assert set(ends(shown[-1]).values()) == {FinishReason.LENGTH}
+    monkeypatch.setattr("ui.session._REST", 60)
+    dolly = FakeDolly(PLAIN)
+    racing = session.race(dolly, REQUEST, Turn())
+    for _ in range(2):
+        next(racing)
+    assert not any(lane.prefill_s or lane.steps for lane in dolly.last_trace().lanes.values())
+    assert session.stop().status.line == "Stopped"
 
 
-def test_an_experiment_that_is_closed_does_not_go_on_unseen(session):
+@pytest.mark.parametrize("what", ["race", "experiment"])
+def test_what_is_closed_as_it_begins_does_not_go_on_unseen(session, what):
     dolly = FakeDolly(PLAIN, pause=0.01)
-    measuring = measure(session, dolly)
-    next(measuring)
+    work = session.race(dolly, LONG, Turn()) if what == "race" else measure(session, dolly)
+    next(work)
     wait_until(lambda: dolly.started)
-    measuring.close()
+    work.close()
     wait_until(lambda: not session.busy)
-    (lane,) = dolly.last_trace().lanes.values()
-    assert lane.finish is FinishReason.CANCELLED
+    lanes = dolly.last_trace().lanes.values()
+    assert {lane.finish for lane in lanes} == {FinishReason.CANCELLED}
 
 
 def test_stop_at_the_very_end_of_a_race_returns_all_that_its_last_update_showed(session):
@@ -106,15 +97,14 @@ def test_the_header_of_a_run_names_its_own_pair_also_if_another_is_served_by_the
     assert "Another pair" in header_fields(later, Status("ready", "Ready"))
 
 
-def test_the_header_says_where_passes_of_different_sizes_differ(session):
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_header_says_where_passes_of_different_sizes_differ(session, exact):
     dolly = FakeDolly(PLAIN)
-    inexact = FakeDolly(PLAIN)
-    inexact.exact_widths = False
-    for each, said in ((dolly, False), (inexact, True)):
-        *_, last = session.race(each, REQUEST, Turn())
-        header = header_fields(loader_of(each), last.status)
-        assert ("rounding depends on the number of tokens in a forward pass" in header) == said
-        assert each.last_trace().pair["exact_widths"] is not said
+    dolly.exact_widths = exact
+    *_, last = session.race(dolly, REQUEST, Turn())
+    header = header_fields(loader_of(dolly), last.status)
+    words = "rounding depends on the number of tokens in a forward pass"
+    assert (words not in header) == exact == dolly.last_trace().pair["exact_widths"]
 
 
 def remembers(session, dolly, **settings):
@@ -124,8 +114,14 @@ def remembers(session, dolly, **settings):
 
 
 def test_a_visitors_answers_are_remembered_for_the_drafter_that_copies_them(session):
+    """One that was stopped, as far as it went."""
     dolly = FakeDolly(PLAIN)
-    assert remembers(session, dolly, drafter="hybrid") == 0
+    dolly.pause = 0.01
+    racing = session.race(dolly, Request("any", max_new_tokens=2000), Turn())
+    next(racing)
+    wait_until(lambda: len(dolly.last_trace().speculative.tokens) > 40)
+    dolly.pause = 0
+    racing.close()
     assert remembers(session, dolly, drafter="hybrid") == 0
     assert remembers(session, dolly, drafter="memory") > 20
     assert remembers(Session(), dolly, drafter="memory") == 0  # another visitor's
@@ -154,51 +150,17 @@ def test_the_same_race_again_is_compared_with_those_before(session):
     assert "runs of this race" not in label(REQUEST)
 
 
-def test_a_stopped_answer_is_remembered_as_far_as_it_went(session):
-    dolly = FakeDolly(PLAIN)
-    dolly.pause = 0.01
-    racing = session.race(dolly, Request("any", max_new_tokens=2000), Turn())
-    next(racing)
-    wait_until(lambda: len(dolly.last_trace().speculative.tokens) > 20)
-    dolly.pause = 0
-    racing.close()
-    assert remembers(session, dolly, drafter="memory") > 5
-
-
-def test_it_is_busy_while_an_activity_of_its_own_runs(session):
+def test_it_is_busy_and_has_no_files_while_an_activity_of_its_own_runs(session):
     dolly = FakeDolly(PLAIN)
     dolly.goes_on.clear()
     updates = session.race(dolly, REQUEST, Turn())
     assert [session.busy, bool(next(updates)), session.busy] == [False, True, True]
-    dolly.goes_on.set()
-    list(updates)
-    assert not session.busy
-
-
-def test_there_is_nothing_to_keep_of_a_run_before_it_has_ended(session):
-    dolly = FakeDolly(PLAIN)
-    dolly.goes_on.clear()
-    updates = session.race(dolly, REQUEST, Turn())
-    next(updates)
     assert session.files() is None
     dolly.goes_on.set()
     list(updates)
-    assert [path.suffix for path in session.files().paths] == [".json", ".csv"]
-
-
-def test_files_that_are_asked_for_as_a_run_begins_are_still_those_of_the_whole_run(session):
-    asked = []
-
-    class Asking(Turn):
-        @property
-        def taken(self):  # the run is there by now, and its thread not yet
-            asked.append(session.files())
-            return super().taken
-
-    dolly = FakeDolly(PLAIN)
-    list(session.race(dolly, REQUEST, Asking()))
-    assert asked == [None]
+    assert not session.busy
     assert session.files().trace.read_text(encoding="utf-8") == dolly.last_trace().to_json()
+    assert [path.suffix for path in session.files().paths] == [".json", ".csv"]
 
 
 def test_an_experiment_that_stands_still_sends_nothing(session):
@@ -217,24 +179,33 @@ def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(sessio
     updates.close()
 
 
-def test_a_race_that_is_stopped_while_it_waits_is_shown_to_have_ended(session):
-    turn, dolly = Turn(), FakeDolly(PLAIN)
-    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_race_that_waits_is_shown_to_end_or_to_begin(session, stopped):
+    turn, dolly = Turn(), FakeDolly(PLAIN, pause=0.05)
+    other = turn.run(iter(FakeDolly(PLAIN).start(REQUEST)))
     next(other)
     racing = session.race(dolly, REQUEST, turn)
     assert next(racing).status.line == "Waiting for another run to end"
-    stopped = session.stop()
-    assert set(ends(stopped).values()) == {FinishReason.CANCELLED}
-    assert not dolly.last_trace().speculative.tokens
+    if stopped:
+        assert set(ends(session.stop()).values()) == {FinishReason.CANCELLED}
+        assert not dolly.last_trace().speculative.tokens
     other.close()
+    if not stopped:
+        assert next(each.status.line for each in racing if each.status) == "Racing · 0 %"
 
 
-def test_a_race_that_waited_is_shown_to_have_begun(session):
-    turn = Turn()
-    other = turn.hold(iter(FakeDolly(PLAIN).start(REQUEST)))
-    next(other)
-    racing = session.race(FakeDolly(PLAIN, pause=0.05), REQUEST, turn)
-    next(racing)
-    other.close()
-    lines = [changes.status.line for changes in racing if changes.status]
-    assert lines[0] == "Racing · 0 %"
+def test_an_action_is_all_that_a_tab_declares(monkeypatch):
+    def count(asked):
+        work = (each for each in (Progress("Preparing"), 3))
+        return work, StagedDisplay(
+            asked, "Counting", "Counted", lambda number: {"mine": f"{number}"}
+        )
+
+    mine = Action(name="count", label="Count", start=count)
+    monkeypatch.setattr("ui.page.TABS", (Tab(name="mine", title="Mine", actions=(mine,)),))
+    page = Page(loader_of(FakeDolly(PLAIN)))
+    assert [button.value for button in page._buttons.values()] == ["Count"]
+    *_, (views, _) = page.answer(mine, Session(), "race", *REQUEST.form.values())
+    shown = {name: view["value"] for name, view in json.loads(views).items()}
+    assert shown["mine"] == "3"
+    assert "Counted" in shown["header"]

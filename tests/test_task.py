@@ -35,16 +35,6 @@ def test_every_report_comes_once_and_in_order_and_then_the_result():
     assert not task.running
 
 
-def test_an_update_comes_also_when_nothing_was_reported():
-    go = threading.Event()
-    task = started(counting(1, go))
-    updates = task.updates(0.05)
-    assert next(updates) == [1]
-    assert next(updates) == []
-    go.set()
-    assert not any(updates)
-
-
 def test_stop_closes_the_work_after_its_next_report():
     go, closed = threading.Event(), threading.Event()
     task = started(counting(1000, go, closed))
@@ -68,30 +58,29 @@ def test_a_failure_is_kept_and_raised_to_whoever_wants_the_result():
     assert task.latest == 1
 
 
-def test_only_one_holds_the_turn_and_a_closed_turn_ends_its_work():
-    turn, go, closed = Turn(), threading.Event(), threading.Event()
-    first = started(turn.hold(counting(1000, go, closed)))
-    second = started(turn.hold(counting(1)))
-    assert next(first.updates(0.1)) == [1]
-    assert next(second.updates(0.1)) == []  # it waits
-    turn.close(0)
-    go.set()
-    first.stop()
-    second.stop()
-    assert closed.wait(5)
-    assert first.latest <= 2
-
-
-def test_as_many_hold_the_turn_as_it_lets_and_the_next_one_waits():
-    turn, go = Turn(at_once=2), threading.Event()
-    works = [started(turn.hold(counting(2, go))) for _ in range(2)]
-    assert [next(work.updates(0.1)) for work in works] == [[1], [1]]
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_as_many_run_as_the_turn_lets_and_the_next_one_waits(at_once):
+    turn, go = Turn(at_once), threading.Event()
+    works = [started(turn.run(counting(2, go))) for _ in range(at_once)]
+    assert [next(work.updates(0.1)) for work in works] == [[1]] * at_once
     assert turn.taken
-    third = started(turn.hold(counting(1)))
-    assert next(third.updates(0.1)) == []
+    third = started(turn.run(counting(1)))
+    assert next(third.updates(0.1)) == []  # an update comes also when nothing was reported
     go.set()
     wait_until(lambda: third.latest == 1)
     wait_until(lambda: not turn.taken)
+
+
+def test_a_closed_turn_ends_its_work():
+    turn, go, closed = Turn(), threading.Event(), threading.Event()
+    first = started(turn.run(counting(1000, go, closed)))
+    assert next(first.updates(0.1)) == [1]
+    turn.close(0)
+    go.set()
+    first.stop()
+    assert closed.wait(5)
+    assert first.latest <= 2
+    assert not list(turn.run(counting(1)))  # nor does it begin another
 
 
 def test_the_turn_comes_in_the_order_of_arrival():
@@ -101,11 +90,11 @@ def test_the_turn_comes_in_the_order_of_arrival():
         order.append(name)
         yield name
 
-    first = started(turn.hold(counting(2, go)))
+    first = started(turn.run(counting(2, go)))
     assert next(first.updates(0.1)) == [1]
     others = []
     for name in ("b", "c", "d"):
-        others.append(started(turn.hold(noting(name))))
+        others.append(started(turn.run(noting(name))))
         wait_until(lambda: len(turn._places) == 1 + len(others))
     go.set()
     wait_until(lambda: not any(other.running for other in others))
@@ -119,9 +108,9 @@ def test_waiting_work_that_is_stopped_never_begins():
         begun.append(True)
         yield True
 
-    first = started(turn.hold(counting(1000, go)))
+    first = started(turn.run(counting(1000, go)))
     assert next(first.updates(0.1)) == [1]
-    waiting = started(turn.hold(noting()))
+    waiting = started(turn.run(noting()))
     waiting.stop()  # returns although the first one goes on
     assert first.running
     assert not begun

@@ -19,15 +19,28 @@ def parsed(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
+def grown(live):
+    """The transcript of a run, update by update, and its tail after each."""
+    growing = Transcript("id", live.trace())
+    tails = [growing.tail]
+    for update in live:
+        growing.add(live.trace(), [update])
+        tails.append(growing.tail)
+    return growing, tails
+
+
+def whole(trace):
+    transcript = Transcript("id", trace)
+    transcript.end(trace)
+    return transcript
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
     live = FakeDolly(PLAIN).start(Request("Say something", temperature=temperature))
-    growing = Transcript("id", live.trace())
-    for update in live:
-        growing.add(live.trace(), [update])
+    growing, _ = grown(live)
     growing.end(live.trace())
-    whole = Transcript("id", live.trace())
-    whole.end(live.trace())
+    replayed = whole(live.trace())
 
     def lane(lines, name):  # drafted lines come between, and tell pieces where first needed
         kinds = ("step", "end")
@@ -40,20 +53,16 @@ def test_a_live_run_and_its_trace_are_the_same_lines(temperature):
     def pieces(lines):
         return sorted(piece for line in parsed(lines) for piece in line.get("pieces", ()))
 
-    assert pieces(growing.text) == pieces(whole.text)
+    assert pieces(growing.text) == pieces(replayed.text)
     for name in LANES:
-        assert lane(growing.text, name) == lane(whole.text, name)
+        assert lane(growing.text, name) == lane(replayed.text, name)
     drafted = [line for line in parsed(growing.text) if line["kind"] == "drafted"]
     assert len(drafted) == sum(bool(step.drafted) for step in live.trace().speculative.steps)
 
 
 def test_the_tails_of_a_run_hold_every_line_also_if_a_few_are_missed():
     live = FakeDolly(PLAIN).start(Request("Say something"))
-    growing = Transcript("id", live.trace())
-    tails = [growing.tail]
-    for update in live:
-        growing.add(live.trace(), [update])
-        tails.append(growing.tail)
+    growing, tails = grown(live)
     seen = {line["number"]: line for tail in tails[::5] for line in parsed(tail)}
     seen |= {line["number"]: line for line in parsed(tails[-1])}
     assert [seen[number] for number in range(len(seen))] == parsed(growing.text)
@@ -71,8 +80,7 @@ def test_drafts_that_are_decided_already_are_not_drawn_as_pending():
 
 def test_a_step_s_line_has_the_record_s_figures_at_its_end():
     trace = ran(temperature=1.0)
-    transcript = Transcript("id", trace)
-    transcript.end(trace)
+    transcript = whole(trace)
     for name, lane in trace.lanes.items():
         *lines, end = [line for line in parsed(transcript.text) if line.get("lane") == name]
         assert end["tokens_per_second"] == lane.tokens_per_second
@@ -86,11 +94,8 @@ def test_a_step_s_line_has_the_record_s_figures_at_its_end():
 
 def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
     trace = parse_trace(json.dumps(old(ran())))
-    transcript = Transcript("id", trace)
-    transcript.end(trace)
-    assert sum(line["kind"] == "step" for line in parsed(transcript.text)) == sum(
-        len(lane.steps) for lane in trace.lanes.values()
-    )
+    lines = [line for line in parsed(whole(trace).text) if line["kind"] == "step"]
+    assert len(lines) == sum(len(lane.steps) for lane in trace.lanes.values())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -100,9 +105,7 @@ def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
 def test_a_copy_is_known_as_one_before_and_after_it_is_verified(drafter, copies, temperature):
     request = Request("Say something", drafter=drafter, temperature=temperature)
     live = FakeDolly(PLAIN).start(request)
-    growing = Transcript("id", live.trace())
-    for update in live:
-        growing.add(live.trace(), [update])
+    growing, _ = grown(live)
     lines = [line for line in parsed(growing.text) if line.get("drafted")]
     assert {line["kind"] for line in lines} == {"drafted", "step"}
     assert {line["copied"] for line in lines} == {copies}

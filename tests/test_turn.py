@@ -1,5 +1,6 @@
 """Nothing is compiled, measured or computed but by who holds the turn, whatever else goes on."""
 
+import json
 import threading
 import traceback
 from contextlib import closing
@@ -11,13 +12,11 @@ import openvino as ov
 import pytest
 from gradio_client import Client
 
-from lab.study import Setup
-from pipeline.digits import Digits
 from pipeline.dolly import Dolly
 from pipeline.models.choice import Choice
 from pipeline.models.pairs import find_pair
 from pipeline.request import Request
-from tests.fake_dolly import Everything
+from tests.fake_dolly import Everything, action
 from tests.served import served_page
 from tests.tiny import tiny_folder
 from tests.waiting import PATIENCE, wait_until
@@ -25,7 +24,7 @@ from ui.page import Page
 from ui.run.loader import Loader
 from ui.run.turn import Turn
 from ui.session import Session
-from ui.tabs.experiments import VIEWS
+from ui.tabs.beyond_text import _digits
 
 REQUEST = Request("Why?", max_new_tokens=4, drafter="hybrid", draft_length="auto")
 
@@ -43,8 +42,8 @@ class Watched(Turn):
         self._here = threading.local()
         self.inside, self.outside = 0, []
 
-    def hold(self, work, *options):
-        return super().hold(self._marked(work), *options)
+    def run(self, work, *options):
+        return super().run(self._marked(work), *options)
 
     def _marked(self, work):
         with closing(work):
@@ -110,16 +109,11 @@ class Server:
                 assert client.predict(*asked, "race", api_name=endpoint)
 
     def experiment(self):
-        (view,) = (view for view in VIEWS if view.experiment.name == "request")
-        request = replace(REQUEST, kv_precision="u8")
-        load = self.loader.load
-        setup = Setup(choice=self.choice, request=request, load=load, loaded=self.dolly, repeats=1)
-        *_, last = Session().measure(view, setup, self.dolly, self.turn)
-        assert last.status.line.startswith("Measured")
+        assert self._act("measure-request", kv_precision="u8").startswith("Measured")
 
     def digits(self):
-        *_, last = Session().draw_digits(Digits(), self.dolly, REQUEST, self.turn)
-        assert last.status.line == "Digits drawn"
+        _digits.cache_clear()  # so that they are compiled again
+        assert self._act("draw-digits") == "Digits drawn"
 
     def another_pair(self):
         self.loader.load = lambda _: Dolly(tiny_folder())
@@ -127,9 +121,13 @@ class Server:
         assert self.loader.engine() is not self.dolly
 
     def costs(self):
-        form = [*replace(REQUEST, kv_cache="window").form.values()]
-        *_, (views, _) = self.page.measure_costs(Session(), "race", *form)
-        assert "Costs measured" in views
+        assert self._act("measure-costs", kv_cache="window") == "Costs measured"
+
+    def _act(self, name, **changes):
+        """The last status of the action of this name."""
+        form = [*replace(REQUEST, **changes).form.values()]
+        *_, (views, _) = self.page.answer(action(name), Session(), "race", *form)
+        return json.loads(json.loads(views)["header"]["value"])["line"]
 
 
 @pytest.mark.parametrize("visit", [visit for visit in vars(Server) if not visit.startswith("_")])
@@ -141,13 +139,8 @@ def test_nothing_is_computed_outside_the_turn(visit, monkeypatch):
 
 
 def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
-    server, ends = Server(monkeypatch), threading.Event()
-
-    def race():
-        yield "begun"
-        ends.wait()
-
-    racing = server.turn.hold(race())
+    server = Server(monkeypatch)
+    racing = server.turn.run(each for each in "ab")
     next(racing)
     others = [
         threading.Thread(target=visit)
@@ -157,21 +150,8 @@ def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
         other.start()
     wait_until(lambda: len(server.turn._places) == 1 + len(others))
     assert (server.turn.inside, server.turn.outside) == (0, [])
-    ends.set()
-    list(racing)
+    racing.close()
     for other in others:
         other.join()
     assert server.turn.inside
     assert not server.turn.outside, server.turn.outside[0]
-
-
-def test_a_turn_that_is_closed_runs_nothing_that_comes_later():
-    turn, done = Turn(), []
-    turn.close(0)
-
-    def work():
-        done.append(True)
-        yield "done"
-
-    assert not list(turn.hold(work()))
-    assert not done

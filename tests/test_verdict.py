@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from playwright.sync_api import expect
@@ -76,50 +75,32 @@ def test_one_lane_alone_has_a_verdict_that_says_what_it_cannot_say(name):
     assert summary(trace) == rate
 
 
-def test_while_it_runs_nothing_is_concluded():
-    trace = timed(0.001, 0.011)
-    running = {name: replace(lane, finish=None) for name, lane in trace.lanes.items()}
-    told = verdict(replace(trace, lanes=running))
-    assert told["why"] == ""
-    assert told["headline_label"] == "per decoded token, so far"
-    assert "busy" not in told["why"]
-    begun = FakeDolly([" a", " b"]).start(Request("any")).trace()
+def ended(trace, finish):
+    """The same, with other ends of its lanes."""
+    lanes = {name: replace(lane, finish=finish) for name, lane in trace.lanes.items()}
+    return replace(trace, lanes=lanes)
+
+
+def test_what_runs_or_was_stopped_is_told_as_far_as_it_came():
+    begun, trace = FakeDolly([" a", " b"]).start(Request("any")).trace(), timed(0.001, 0.011)
     assert verdict(begun)["headline"] == "Racing…"
-
-
-def test_a_race_that_ended_before_there_was_anything_to_compare_claims_nothing():
-    begun = FakeDolly([" a", " b"]).start(Request("any")).trace()
-    lanes = {
-        name: replace(lane, finish=FinishReason.CANCELLED) for name, lane in begun.lanes.items()
-    }
-    told = verdict(replace(begun, lanes=lanes))
-    assert (told["headline"], told["mark"]) == ("Not compared", "alone")
+    for finish in (None, FinishReason.CANCELLED):
+        told = verdict(ended(trace, finish))
+        assert (told["why"], told["headline_label"]) == ("", "per decoded token, so far")
+        assert summary(ended(trace, finish)) == "Stopped"
+    told = verdict(ended(begun, FinishReason.CANCELLED))
+    assert (told["headline"], told["mark"], told["why"]) == ("Not compared", "alone", "")
     assert "so far" not in told["headline_label"]
-    assert told["why"] == ""
 
 
-def test_a_verdict_of_elsewhere_says_where():
+def test_the_label_says_where_a_run_is_from_and_how_far_repeated_ones_are_apart():
     trace = timed(0.001, 0.011)
     assert verdict(trace, "Recorded")["headline_label"] == "per decoded token · Recorded"
     one = verdict(alone(trace, "speculative"), "Loaded")["headline_label"]
     assert one == "speculative decoding alone, with nothing to compare · Loaded"
-
-
-def test_a_stopped_run_is_told_as_far_as_it_came():
-    trace = timed(0.001, 0.011)
-    cancelled = partial(replace, finish=FinishReason.CANCELLED)
-    stopped = replace(trace, lanes={name: cancelled(lane) for name, lane in trace.lanes.items()})
-    assert summary(stopped) == "Stopped"
-    told = verdict(stopped)
-    assert "so far" in told["headline_label"]
-
-
-def test_drafting_nothing_is_not_blamed_on_anybody():
-    trace = timed(0.001, 0.011, max_new_tokens=1)  # its one token is never drafted for
-    told = verdict(trace)
-    assert told["headline"] == "Not compared"
-    assert "fewer than 8 tokens" in told["headline_label"]
-    assert told["why"] == ""
+    label = verdict(trace, earlier=[1.31, 0.87])["headline_label"]
+    assert label == f"per decoded token; 3 runs of this race: 0.87× to {trace.speedup:.2f}×"
+    assert trace.speedup > 1.31
 
 
 def test_rounds_that_drafted_nothing_are_not_compared():
@@ -127,10 +108,12 @@ def test_rounds_that_drafted_nothing_are_not_compared():
     drafts = {"drafted": (), "accepted": 0}
     steps = tuple(replace(step, **drafts) for step in trace.speculative.steps)
     fast = replace(trace.speculative, steps=steps)
-    told = verdict(replace(trace, lanes={**trace.lanes, "speculative": fast}))
-    assert told["headline"] == "Not compared"
-    assert "nothing was drafted" in told["headline_label"]
-    assert summary(trace) != "Not compared"
+    undrafted = replace(trace, lanes={**trace.lanes, "speculative": fast})
+    short = timed(0.001, 0.011, max_new_tokens=1)  # its one token is never drafted for
+    for each, reason in ((undrafted, "nothing was drafted"), (short, "fewer than 8 tokens")):
+        told = verdict(each)
+        assert (told["headline"], told["why"]) == ("Not compared", "")
+        assert reason in told["headline_label"]
 
 
 def test_few_tested_drafts_do_not_explain_a_loss():
@@ -157,13 +140,6 @@ def test_parts_that_contradict_the_whole_are_not_its_explanation():
     assert "Main reason" not in why
 
 
-def test_a_race_run_again_says_how_far_its_speedups_are_apart():
-    trace = timed(0.001, 0.011)
-    label = verdict(trace, earlier=[1.31, 0.87])["headline_label"]
-    assert label == f"per decoded token; 3 runs of this race: 0.87× to {trace.speedup:.2f}×"
-    assert trace.speedup > 1.31
-
-
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 0.01}])
 def test_settings_that_leave_one_token_promise_the_same_text(settings):
     trace = ran(temperature=1.0, max_new_tokens=40, **settings)
@@ -175,10 +151,12 @@ def test_settings_that_leave_one_token_promise_the_same_text(settings):
     assert verdict(alone(trace, "speculative"))["mark"] == "alone"
 
 
-def test_texts_that_differ_by_chance_or_not_by_chance_are_not_called_identical():
-    sampled = ran(temperature=1.0, max_new_tokens=40)
-    assert not sampled.deterministic
-    assert verdict(sampled)["same"] == "Same distribution."
+def test_texts_that_differ_by_chance_are_not_called_identical():
+    """Only such a claim, about distributions, has a test to lead to."""
+    sampled, greedy = ran(temperature=1.0, max_new_tokens=40), verdict(timed(0.001, 0.011))
+    told = verdict(sampled)
+    assert (told["same"], told["proof"]) == ("Same distribution.", "How this was tested.")
+    assert greedy["proof"] == verdict(alone(sampled, "speculative"))["proof"] == ""
     same = {"speculative": sampled.autoregressive, "autoregressive": sampled.autoregressive}
     told = verdict(replace(sampled, lanes=same))
     assert (told["mark"], told["same"]) == ("alike", "Same distribution, and here the same text.")
@@ -187,39 +165,25 @@ def test_texts_that_differ_by_chance_or_not_by_chance_are_not_called_identical()
 
 @pytest.mark.parametrize(
     ("agreeing", "words"),
-    [
-        (0, "The texts differ from the first token on. "),
-        (1, "The first token agrees, then the texts differ. "),
-        (2, "The first 2 tokens agree, then the texts differ. "),
-    ],
+    [(0, "The texts differ from the first token on. "), (2, "The first 2 tokens agree, then the ")],
 )
 def test_texts_that_differ_are_told_from_where(agreeing, words):
     trace = ran(max_new_tokens=10)
-    fast = trace.speculative
-    tokens = [
-        replace(token, id=99) if at == agreeing else token for at, token in enumerate(fast.tokens)
-    ]
-    told = verdict(
-        replace(trace, lanes={**trace.lanes, "speculative": replace(fast, tokens=tuple(tokens))})
-    )
+    tokens = [*trace.speculative.tokens]
+    tokens[agreeing] = replace(tokens[agreeing], id=99)
+    fast = replace(trace.speculative, tokens=tuple(tokens))
+    told = verdict(replace(trace, lanes={**trace.lanes, "speculative": fast}))
     assert (told["mark"], told["same"]) == ("differs", "Not identical.")
     assert told["same_text"].startswith(words)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature):
+@pytest.mark.parametrize("exact", [True, False])
+def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature, exact):
     trace = ran(temperature=temperature, max_new_tokens=20)
+    told = verdict(replace(trace, pair={**trace.pair, "exact_widths": exact}))["same_text"]
     words = "on this machine, rounding depends on the number of tokens in a forward pass"
-    assert words not in verdict(trace)["same_text"]
-    inexact = replace(trace, pair={**trace.pair, "exact_widths": False})
-    assert words in verdict(inexact)["same_text"]
-
-
-def test_only_a_claim_about_distributions_has_a_test_to_lead_to():
-    assert verdict(timed(0.001, 0.011))["proof"] == ""
-    sampled = timed(0.001, 0.011, temperature=1.0)
-    assert verdict(sampled)["proof"] == "How this was tested."
-    assert verdict(alone(sampled, "speculative"))["proof"] == ""
+    assert (words in told) != exact
 
 
 def test_interrupted_steps_are_told():

@@ -2,19 +2,16 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import gradio as gr
 
-from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
-from pipeline.decoding.verification import VERIFIERS
 from pipeline.engine import Engine, Running
-from pipeline.request import FORM_FIELDS, Request
-from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.request import FORM_FIELDS, KINDS, SETTINGS, Request
 from pipeline.trace.recording import Update
 from ui import health
 from ui.errors import logged_line
@@ -37,7 +34,7 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.engine(), values)
-            task = Task(turn.hold(iter(run)), name="api")
+            task = Task(turn.run(iter(run)), name="api")
             task.start()
             try:
                 for reports in task.updates(PERIOD):
@@ -59,7 +56,7 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.engine(), values)
-            for _ in turn.hold(iter(run)):
+            for _ in turn.run(iter(run)):
                 pass
             run.close()
             return run.trace().to_dict()
@@ -94,16 +91,15 @@ def _with_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = [*(of_request[name] for name in FORM_FIELDS), mode]
     signature = inspect.Signature(parameters, return_annotation=returned)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    kinds = {**get_type_hints(Request), "mode": Mode, "return": returned}
-    registries: dict[str, Iterable[str]] = {
-        "drafter": DRAFTERS,
-        "kv_cache": POLICIES,
-        "verification": VERIFIERS,
-    }
-    for field, registry in registries.items():
-        kinds[field] = Literal.__getitem__(tuple(registry))
-    function.__annotations__ = kinds
+    kinds = {name: _kind(name) for name in FORM_FIELDS}
+    function.__annotations__ = {**kinds, "mode": Mode, "return": returned}
     return function
+
+
+def _kind(name: str) -> Any:
+    """The type of a request's field; of a registry's, the names in it."""
+    choices = SETTINGS[name].choices
+    return Literal.__getitem__((*choices,)) if choices and KINDS[name] is str else KINDS[name]
 
 
 @contextmanager

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import gradio as gr
 
 from pipeline.decoding.drafters import DRAFTERS
-from pipeline.decoding.verification import VERIFIERS
 from pipeline.errors import UserError
 from pipeline.models.choice import state
 from pipeline.models.pairs import Pair
-from pipeline.request import FORM_FIELDS, MAX_DRAFT_LENGTH, MAX_SEED, Request
-from pipeline.runtime.kv_cache.policy import CachePolicy
-from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.request import FORM_FIELDS, MAX_SEED, SETTINGS, Request, Setting
 from ui import link
 from ui.component import QUIET, encode
 from ui.errors import logged_line
@@ -28,9 +24,7 @@ _MODES = [
     ("Speculative only", "speculative"),
 ]
 _RUN = {"race": "Run both", "sequential": "Run both"}  # else "Run"
-_KV_PRECISIONS = [("Lossless default", ""), *get_args(KVPrecision)]
-_TEMPERATURES = (0, 2)
-_TOP_PS = (0.01, 1)
+_MOST = "max_new_tokens"  # the field that a page limits further
 
 
 class Controls:
@@ -45,11 +39,10 @@ class Controls:
     """
 
     def __init__(self, loader: Loader, max_new_tokens: int) -> None:
-        self.limits: Mapping[str, tuple[float, float]] = {
-            "temperature": _TEMPERATURES,
-            "top_p": _TOP_PS,
-            "max_new_tokens": (1, max_new_tokens),
+        self.limits: dict[str, tuple[float, float]] = {
+            name: setting.offered for name, setting in SETTINGS.items() if setting.offered
         }
+        self.limits[_MOST] = 1, max_new_tokens
         with gr.Column(elem_id="ask"):
             with gr.Row(elem_id="prompt"):
                 instruction = gr.Textbox(
@@ -80,8 +73,18 @@ class Controls:
                     )
                 self._settings = gr.Accordion("Settings", open=False, elem_id="settings")
                 with self._settings:
-                    self.pair, self.load, settings, copies = _settings(loader, max_new_tokens)
-        self.fields = {"instruction": instruction, "context": context, **settings}
+                    self.pair, self.load = _pair_menu(loader)
+                    self.fields = {"instruction": instruction, "context": context}
+                    with gr.Row():
+                        self._add_fields("drafting", loader.pair)
+                        mode = gr.Dropdown(
+                            _MODES, value=link.BLANK["mode"], label="Schedule", min_width=150
+                        )
+                        copies = _copy_buttons()
+                    for group in ("sampling", "answer"):
+                        with gr.Row():
+                            self._add_fields(group, loader.pair)
+        self.fields = {name: self.fields[name] for name in FORM_FIELDS} | {"mode": mode}
         self.inputs = [self.fields[name] for name in ("mode", *FORM_FIELDS)]
         for button in self._examples:
             button.click(
@@ -106,7 +109,7 @@ class Controls:
             button.click(
                 None,
                 inputs=list(self.fields.values()),
-                js=f"(...values) => window.{script}({encode(link.DEFAULTS)}, "
+                js=f"(...values) => window.{script}({encode(link.BLANK)}, "
                 f"{encode(list(self.fields))}, values)",
                 api_visibility="private",
             )
@@ -127,9 +130,13 @@ class Controls:
             raise gr.Error(logged_line(error), print_exception=False)
         pair, example = found[0]
         asked = {"instruction": example.instruction, "context": example.context, **example.settings}
-        form: dict[str, Any] = {**link.DEFAULTS, **pair.settings, **asked}
-        _, limit = self.limits["max_new_tokens"]
-        return form | {"max_new_tokens": min(form["max_new_tokens"], limit)}
+        form: dict[str, Any] = {**link.BLANK, **pair.settings, **asked}
+        return form | {_MOST: min(form[_MOST], self._most)}
+
+    @property
+    def _most(self) -> float:
+        """The most new tokens on this page."""
+        return self.limits[_MOST][1]
 
     @property
     def of_pair(self) -> list[Any]:
@@ -146,7 +153,7 @@ class Controls:
         choices = drafters_of(loader.pair)
         menu_of_drafters = gr.Dropdown(_titles(choices))
         if drafter is not None and drafter not in choices:
-            begins = {**link.DEFAULTS, **loader.pair.settings}
+            begins = {**link.BLANK, **loader.pair.settings}
             menu_of_drafters = gr.Dropdown(_titles(choices), value=begins["drafter"])
         examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
         pair = loader.offer
@@ -168,11 +175,32 @@ class Controls:
         instruction, context, *settings = values
         named = dict(zip(FORM_FIELDS[2:], map(_typed, settings), strict=True))
         request = Request(instruction or "", context or "", **named)
-        _, limit = self.limits["max_new_tokens"]
-        if request.max_new_tokens > limit:
-            remedy = f"choose a whole number from 1 to {limit:g}"
-            raise UserError("new tokens", request.max_new_tokens, remedy)
+        if request.max_new_tokens > self._most:
+            remedy = f"choose a whole number from 1 to {self._most:g}"
+            raise UserError(SETTINGS[_MOST].name, request.max_new_tokens, remedy)
         return request
+
+    def _add_fields(self, group: str, pair: Pair) -> None:
+        """Adds a component for each of the group's fields, with what the page begins with."""
+        begins = {**link.BLANK, **pair.settings, _MOST: min(link.BLANK[_MOST], self._most)}
+        for name, setting in SETTINGS.items():
+            if setting.group != group:
+                continue
+            about = {"value": begins[name], "label": setting.title}
+            about["info"] = f"{setting.help[:1].upper()}{setting.help[1:]}" or None
+            if setting.choices:
+                menu = _titles(drafters_of(pair)) if name == "drafter" else _menu(setting)
+                field = gr.Dropdown(menu, min_width=150, **about)
+            elif setting.step:
+                low, high = self.limits.get(name, (setting.low, setting.high))
+                field = gr.Slider(low, high, step=setting.step, min_width=200, **about)
+            elif name == "seed":
+                field = _seed(about)
+            else:
+                if name == _MOST:
+                    about["info"] = f"At most {self._most}"
+                field = gr.Number(precision=0, min_width=110, **about)
+            self.fields[name] = field
 
 
 def _typed(value: Any) -> Any:
@@ -180,11 +208,6 @@ def _typed(value: Any) -> Any:
     if value == "":
         return None
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _described(policy: CachePolicy) -> str:
-    """The cache policy in the menu, with the precision that it has by default."""
-    return f"{policy.name}: {policy.summary}, {policy.precision}"
 
 
 def drafters_of(pair: Pair) -> list[str]:
@@ -211,14 +234,15 @@ def _pairs(loader: Loader) -> list[tuple[str, str]]:
     return [(f"{pair.title}: {states[name]}", name) for name, pair in loader.pairs.items()]
 
 
-def _settings(
-    loader: Loader, max_new_tokens: int
-) -> tuple[gr.Dropdown, gr.Button, dict[str, Any], dict[str, gr.Button]]:
-    """The pair and the button that loads it; the settings by name, and the buttons that copy them,
-    by the function of `page.js` that does.
-    """
-    default = link.DEFAULTS
-    begins: dict[str, Any] = {**default, **loader.pair.settings}
+def _menu(setting: Setting) -> list[tuple[str, Any]]:
+    """The entries of a menu: the choices, then the numbers. An empty text stands for None."""
+    choices = [(title, "" if value is None else value) for value, title in setting.choices.items()]
+    numbers = range(int(setting.low), int(setting.high or -1) + 1)
+    return choices + [(str(number), number) for number in numbers]
+
+
+def _pair_menu(loader: Loader) -> tuple[gr.Dropdown, gr.Button]:
+    """The menu of pairs, and the button that loads one."""
     with gr.Row(elem_id="pair"):
         pair = gr.Dropdown(
             _pairs(loader),
@@ -228,91 +252,27 @@ def _settings(
             interactive=not loader.fixed,
             scale=8,
         )
-        load = gr.Button("Load", visible=not loader.fixed, elem_id="load", min_width=110)
-    with gr.Row():
-        drafter = gr.Dropdown(
-            _titles(drafters_of(loader.pair)),
-            value=begins["drafter"],
-            label="Drafter",
-            min_width=150,
-        )
-        draft_length = gr.Dropdown(
-            [("Auto: the fastest, as measured", "auto"), *range(1, MAX_DRAFT_LENGTH + 1)],
-            value=begins["draft_length"],
-            label="Draft length K",
-            min_width=150,
-        )
-        mode = gr.Dropdown(_MODES, value=default["mode"], label="Schedule", min_width=150)
-        with gr.Column(elem_id="copies", min_width=110):
-            copies = {
-                "copyLink": gr.Button("Copy link", elem_id="copy-link", min_width=0),
-                "copyPython": gr.Button("Copy as Python", elem_id="copy-python", min_width=0),
-            }
-    with gr.Row():
-        temperature = gr.Slider(
-            *_TEMPERATURES,
-            default["temperature"],
-            step=0.05,
-            label="Temperature",
-            info="0 is greedy",
-            min_width=200,
-        )
-        top_p = gr.Slider(
-            *_TOP_PS,
-            default["top_p"],
-            step=0.01,
-            label="Top-p",
-            info="1 keeps every token",
-            min_width=200,
-        )
-        top_k = gr.Number(
-            default["top_k"], label="Top-k", info="0 keeps every token", precision=0, min_width=110
-        )
-        with gr.Row(elem_id="seed"):
-            seed = gr.Number(
-                default["seed"], label="Seed", info="Used when sampling", precision=0, min_width=110
-            )
-            dice = gr.Button("Random seed", elem_id="dice", min_width=0)
-    with gr.Row():
-        tokens = gr.Number(
-            min(default["max_new_tokens"], max_new_tokens),
-            label="New tokens",
-            info=f"At most {max_new_tokens}",
-            precision=0,
-            min_width=110,
-        )
-        kv_cache = gr.Dropdown(
-            [(_described(policy), name) for name, policy in POLICIES.items()],
-            value=default["kv_cache"],
-            label="KV cache",
-            info="They also differ in precision and kernels; the experiments compare them alike",
-        )
-        kv_precision = gr.Dropdown(
-            _KV_PRECISIONS, value=default["kv_precision"], label="KV precision"
-        )
-        verification = gr.Dropdown(
-            [(verifier.title, name) for name, verifier in VERIFIERS.items()],
-            value=default["verification"],
-            label="Verification",
-            info="Used when sampling. Typical acceptance changes the text",
-        )
+        return pair, gr.Button("Load", visible=not loader.fixed, elem_id="load", min_width=110)
+
+
+def _copy_buttons() -> dict[str, gr.Button]:
+    """The buttons that copy the form, by the function of `page.js` that does it."""
+    with gr.Column(elem_id="copies", min_width=110):
+        return {
+            "copyLink": gr.Button("Copy link", elem_id="copy-link", min_width=0),
+            "copyPython": gr.Button("Copy as Python", elem_id="copy-python", min_width=0),
+        }
+
+
+def _seed(about: dict[str, Any]) -> gr.Number:
+    """The seed, beside a button that changes it."""
+    with gr.Row(elem_id="seed"):
+        seed = gr.Number(precision=0, min_width=110, **about)
+        dice = gr.Button("Random seed", elem_id="dice", min_width=0)
     dice.click(
         None,
         outputs=[seed],
         js=f"() => Math.floor(Math.random() * {MAX_SEED + 1})",
         api_visibility="private",
     )
-    settings = {
-        "mode": mode,
-        "max_new_tokens": tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "seed": seed,
-        "draft_length": draft_length,
-        "kv_cache": kv_cache,
-        "drafter": drafter,
-        "kv_precision": kv_precision,
-        "verification": verification,
-    }
-    return pair, load, settings, copies
+    return seed

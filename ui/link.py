@@ -12,10 +12,10 @@ from typing import Any, get_args
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
-from pipeline.request import Request
+from pipeline.request import DEFAULTS, FORM_FIELDS, Request
 
-DEFAULTS: dict[str, Any] = {  # of the form, which shows None as an empty text
-    **{name: "" if value is None else value for name, value in Request("any").form.items()},
+BLANK: dict[str, Any] = {  # of the form, which shows None as an empty text
+    **{name: "" if DEFAULTS[name] is None else DEFAULTS[name] for name in FORM_FIELDS},
     "instruction": "",
     "mode": get_args(Mode)[0],
 }
@@ -28,15 +28,15 @@ def read(
     limits: Mapping[str, tuple[float, float]],
     drafters: Collection[str] = (*DRAFTERS,),
 ) -> tuple[dict[str, Any], str]:
-    """The values that a link sets, by the names of `DEFAULTS`, and an error line for invalid ones.
+    """The values that a link sets, by the names of `BLANK`, and an error line for invalid ones.
 
     Args:
         query: the link's parameters. Unknown names are ignored: hosts add their own.
         limits: (minimum, maximum) of fields for which the page allows less than a request does.
         drafters: those of the pair.
     """
-    given = {name: _typed(name, query[name]) for name in DEFAULTS if name in query}
-    ranges = dict.fromkeys(DEFAULTS, (-inf, inf)) | dict(limits)
+    given = {name: _typed(name, query[name]) for name in BLANK if name in query}
+    ranges = dict.fromkeys(BLANK, (-inf, inf)) | dict(limits)
     asked = {name: value for name, value in given.items() if _possible(name, value, *ranges[name])}
     if asked.get("drafter") not in (None, *drafters):
         del asked["drafter"]
@@ -51,7 +51,7 @@ def read(
 
 def _typed(name: str, text: str) -> Any:
     """Parses a number where one is expected; otherwise returns the text."""
-    if isinstance(DEFAULTS[name], int | float):
+    if isinstance(BLANK[name], int | float):
         for kind in (int, float):
             try:
                 return kind(text)
@@ -63,7 +63,7 @@ def _typed(name: str, text: str) -> Any:
 def _possible(name: str, value: Any, low: float, high: float) -> bool:
     if isinstance(value, int | float) and not low <= value <= high:
         return False
-    if value == DEFAULTS[name]:
+    if value == BLANK[name]:
         return True
     if name == "mode":
         return value in get_args(Mode)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
 
-from lab.study import Setup
 from pipeline.decoding.race import Mode
-from pipeline.digits import Digits
-from pipeline.engine import Engine
 from pipeline.errors import UserError
-from pipeline.models.choice import Choice
-from pipeline.request import Request
 from ui import api, health, hosts, link, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
@@ -26,25 +21,18 @@ from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.inputs import CheckedBlocks, Refusing
 from ui.plots.figure import PLOTLY
+from ui.run.action import Action, Asked
 from ui.run.loader import Loader
 from ui.run.race import replayed
 from ui.run.recorded import LARGEST, recorded, too_large
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
-from ui.tabs.beyond_text import TAB as BEYOND_TEXT
-from ui.tabs.experiments import TAB as EXPERIMENTS
-from ui.tabs.experiments import VIEWS, ExperimentView, in_columns
-from ui.tabs.registry import TABS
-from ui.tabs.what_if import COSTS, costs_view
-from ui.tabs.what_if import TAB as WHAT_IF
+from ui.tabs.registry import TABS, pair_values
+from ui.tabs.tab import Buttons
 from ui.theme import THEME
 from ui.timeline import TIMELINE
 
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
-
-Start = Callable[[Engine, Request], Iterator[Changes]]
 Outputs = tuple[str, str]  # the values of `Page._outputs`
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
@@ -79,7 +67,6 @@ class Page:
         queue_size: int = 16,
     ) -> None:
         self._loader, self._turn = loader, turn or Turn()
-        self._digits = Digits()
         with CheckedBlocks(
             title="Dolly, twice", analytics_enabled=False, delete_cache=(3600, 3600)
         ) as self.blocks:
@@ -162,34 +149,17 @@ class Page:
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
+        self._buttons: Buttons = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name) as self._tabs[tab.name]:
-                    if tab is BEYOND_TEXT:
-                        label, name = "Draw ten digits", "draw-digits"
-                        self._digits_button = gr.Button(label, size="sm", elem_id=name)
-                    tab.add(first.tabs.get(tab.name, ""))
-                    if tab is WHAT_IF:
-                        component(COSTS, "view/fields", fields(), asset("whatif/costs.html"))
-                        label, name = "Measure the costs again", "measure-costs"
-                        self._costs_button = gr.Button(label, size="sm", elem_id=name)
-                    if tab is EXPERIMENTS:
-                        self._add_experiments()
+                    self._buttons |= tab.add(first.tabs.get(tab.name, ""))
         with gr.Row(elem_id="exports"):
             self._upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
             self._downloads = [
                 gr.DownloadButton("Download the trace", visible=False, size="sm", elem_id="trace"),
                 gr.DownloadButton("Steps as CSV", visible=False, size="sm"),
             ]
-
-    def _add_experiments(self) -> None:
-        with gr.Row(elem_id="experiment-list"):
-            for column in in_columns(VIEWS):
-                with gr.Column(min_width=440):
-                    for view in column:
-                        view.add()
-        brief = (view for view in VIEWS if view.experiment.brief)
-        self._measure = {view: view.add_button() for view in brief}
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -208,13 +178,10 @@ class Page:
         at_once: dict[str, Any] = {"inputs": [session], "queue": False, **QUIET}
         waiting: dict[str, Any] = {"concurrency_limit": None, **QUIET}
 
-        running = [controls.run.click(self.run, **on_models)]
-        running += [
-            button.click(partial(self.measure, view), **on_models)
-            for view, button in self._measure.items()
+        running = [
+            button.click(partial(self.answer, action), **on_models)
+            for action, button in [(None, controls.run), *self._buttons.items()]
         ]
-        running.append(self._digits_button.click(self.draw_digits, **on_models))
-        running.append(self._costs_button.click(self.measure_costs, **on_models))
         controls.stop.click(None, cancels=running, api_visibility="private")
         # Gradio cancels what a visitor runs, not one run of it: who sees the end may start the next
         # one, so it is shown once the cancellation is over, which counts as a failure.
@@ -247,56 +214,23 @@ class Page:
 
     # --- handlers --------------------------------------------------------------------------------
 
-    def run(self, session: Session, mode: Mode, *form: Any) -> Iterator[Outputs]:
-        """Handles a click on Run."""
-
-        def start(engine: Engine, request: Request) -> Iterator[Changes]:
-            return session.race(engine, request, self._turn, mode)
-
-        yield from self._answer(session, form, start)
-
-    def measure(
-        self, view: ExperimentView, session: Session, _: Mode, *form: Any
+    def answer(
+        self, action: Action | None, session: Session, mode: Mode, *form: Any
     ) -> Iterator[Outputs]:
-        """Handles a click on an experiment's button."""
-
-        def load(choice: Choice) -> Dolly:
-            return _local(self._loader.load(choice), view.title)
-
-        def start(engine: Engine, request: Request) -> Iterator[Changes]:
-            loaded = _local(engine, view.title)
-            setup = Setup(choice=self._loader.choice, request=request, load=load, loaded=loaded)
-            return session.measure(view, setup, engine, self._turn)
-
-        yield from self._answer(session, form, start)
-
-    def draw_digits(self, session: Session, _: Mode, *form: Any) -> Iterator[Outputs]:
-        """Handles a click on the button that draws digits."""
-
-        def start(engine: Engine, request: Request) -> Iterator[Changes]:
-            _local(engine, "Draw ten digits")
-            return session.draw_digits(self._digits, engine, request, self._turn)
-
-        yield from self._answer(session, form, start)
-
-    def measure_costs(self, session: Session, _: Mode, *form: Any) -> Iterator[Outputs]:
-        """Handles a click on the button that measures the costs of forward passes."""
-
-        def start(engine: Engine, request: Request) -> Iterator[Changes]:
-            dolly = _local(engine, "Measure the costs again")
-            return session.measure_costs(dolly, request, self._turn)
-
-        yield from self._answer(session, form, start)
-
-    def _answer(self, session: Session, form: Sequence[Any], start: Start) -> Iterator[Outputs]:
-        """Waits for the models, then shows what `start` yields for the form's request."""
+        """Handles a click on the button of an action, or on Run: waits for the models, then shows
+        what becomes of the form's request.
+        """
+        loader, turn = self._loader, self._turn
         try:
             request = self._controls.request(*form)
-            for _ in self._loader.wait():
+            for _ in loader.wait():
                 yield self._show(session, Changes())
-            for changes in start(self._loader.engine(), request):
+            engine = loader.engine()
+            asked = Asked(engine, request, loader.choice, loader.load, turn.taken)
+            race = session.race(engine, request, turn, mode)
+            for changes in session.act(action, asked, turn) if action else race:
                 yield self._show(session, changes)
-            if self._turn.closed:
+            if turn.closed:
                 yield self._show(session, Changes(notice=_CLOSING))
         except Exception as error:
             yield self._show(session, Changes(notice=logged_line(error)))
@@ -333,7 +267,7 @@ class Page:
         status = None if session.busy else readiness(loader)
         if not loader.done:
             return self._update(session, Changes(status=status)) | ticking
-        ready = Changes(tabs=self._costs(), status=status, notice=offer(loader))
+        ready = Changes(tabs=self._of_pair(), status=status, notice=offer(loader))
         return self._update(session, ready) | self._controls.about(loader) | ticking
 
     def change_pair(self, session: Session, name: str, drafter: str) -> Iterator[Updates]:
@@ -348,14 +282,13 @@ class Page:
         except Exception as error:
             line = logged_line(error, "pair")
         status = None if session.busy else readiness(loader)
-        changes = Changes(tabs=self._costs(), status=status, notice=line)
+        changes = Changes(tabs=self._of_pair(), status=status, notice=line)
         yield self._update(session, changes) | self._controls.about(loader, drafter)
 
-    def _costs(self) -> dict[str, str]:
-        """The view of the costs of the loaded pair, with the default caches."""
+    def _of_pair(self) -> dict[str, str]:
+        """The views about the loaded pair."""
         ready = self._loader.done and not self._loader.failure
-        dolly = self._loader.engine().local if ready else None
-        return costs_view(dolly.measured if dolly else None)
+        return pair_values(self._loader.engine() if ready else None)
 
     def fill_from_link(self, session: Session, request: gr.Request) -> Updates:
         """Handles the opening of the page: fills the form from the link, if it has values."""
@@ -387,14 +320,3 @@ class Page:
         """The update of the views alone, for events that have other outputs too."""
         updates, _ = self._outputs
         return {updates: self._show(session, changes)[0]}
-
-
-def _local(engine: Engine, what: str) -> Dolly:
-    """The models of this process, for what needs more of them than answers.
-
-    Raises:
-        UserError: they are elsewhere.
-    """
-    if engine.local is None:
-        raise UserError("experiment", what, "not on this server, whose models are in replicas")
-    return engine.local

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lab.study import Setup
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.race import Mode
-from pipeline.digits import Digits
 from pipeline.engine import Engine, Running
 from pipeline.errors import UserError
 from pipeline.models.pairs import Pair
@@ -18,19 +15,15 @@ from pipeline.request import Request
 from pipeline.trace.record import Trace
 from ui.files import Files
 from ui.header import Status
+from ui.run.action import Action, Asked
 from ui.run.activity import Activity
-from ui.run.costs import CostsDisplay
-from ui.run.digits import DigitsDisplay
-from ui.run.experiment import ExperimentDisplay
-from ui.run.race import RaceDisplay, replayed, rested
+from ui.run.race import RaceDisplay, replayed
 from ui.run.recorded import read_trace
 from ui.run.turn import Turn
 from ui.run.view_state import Changes, ViewState
-from ui.tabs.experiments import ExperimentView
 from ui.tabs.registry import TABS
 
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
+_REST = 0.2  # seconds in which a browser draws the empty run: its prefill would take twice as long
 
 
 class Session:
@@ -65,19 +58,15 @@ class Session:
         self.view_state = ViewState()  # the views have what it held by now
         speedups = self._speedups_of((request, mode, engine.pair))
         display = RaceDisplay(run, request, engine, speedups, turn.taken)
-        race = Activity(turn.hold(rested(run)), display)
+        self._activity = Activity(turn.run(iter(run)), display, _REST)
         try:
-            yield from self._follow(race)
+            yield from self._activity.follow(lambda: self.tab)
         finally:
             trace = run.trace()
             self._remember(trace)
-            self._note(trace, speedups)
-
-    def _note(self, trace: Trace, speedups: list[float]) -> None:
-        """Adds the speedup of a whole race, unless it copied from an earlier one."""
-        fast = trace.speculative
-        if trace.finished and trace.speedup and fast and not fast.remembered:
-            speedups.append(trace.speedup)
+            fast = trace.speculative
+            if trace.finished and trace.speedup and fast and not fast.remembered:
+                speedups.append(trace.speedup)  # of a race that copied nothing from an earlier one
 
     def _speedups_of(self, repeated: object) -> list[float]:
         """Of the races before this one, one after the other, that asked for the very same."""
@@ -98,39 +87,17 @@ class Session:
         if lane and lane.tokens:
             self._memory.add([*trace.prompt_tokens, *(token.id for token in lane.tokens)])
 
-    def measure(
-        self, view: ExperimentView, setup: Setup, engine: Engine, turn: Turn
-    ) -> Iterator[Changes]:
-        """Runs the experiment of `view`. The last run stays on the page.
+    def act(self, action: Action, asked: Asked, turn: Turn) -> Iterator[Changes]:
+        """Does the work of an action. The last run stays on the page.
 
-        Closing it cancels the experiment; `stop` returns its final view.
+        Closing it cancels the work; `stop` returns its final view.
+
+        Raises:
+            UserError: the work cannot be done here.
         """
-        work = turn.hold(view.experiment.measure(setup))
-        display = ExperimentDisplay(view, setup.request, engine, turn.taken)
-        yield from self._follow(Activity(work, display))
-
-    def draw_digits(
-        self, digits: Digits, engine: Engine, request: Request, turn: Turn
-    ) -> Iterator[Changes]:
-        """Draws digits with both methods. The last run stays on the page.
-
-        Closing it cancels the drawing; `stop` returns its final view.
-        """
-        work = turn.hold(digits.draw(request))
-        yield from self._follow(Activity(work, DigitsDisplay(request, engine)))
-
-    def measure_costs(self, dolly: Dolly, request: Request, turn: Turn) -> Iterator[Changes]:
-        """Measures the costs of forward passes with a request's caches. The last run stays on the
-        page.
-
-        Closing it cancels the measurement; `stop` returns its final view.
-        """
-        work = turn.hold(dolly.measure(request))
-        yield from self._follow(Activity(work, CostsDisplay(request, dolly, turn.taken)))
-
-    def _follow(self, activity: Activity) -> Iterator[Changes]:
-        self._activity = activity
-        yield from activity.follow(lambda: self.tab)
+        work, display = action.start(asked)
+        self._activity = Activity(turn.run(work), display)
+        yield from self._activity.follow(lambda: self.tab)
 
     @property
     def busy(self) -> bool:

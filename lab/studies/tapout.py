@@ -33,7 +33,7 @@ from lab.prompts import KINDS
 from lab.report import save
 from lab.table import table
 from pipeline.decoding.decoders import Speculative
-from pipeline.decoding.draft_length import Auto, DraftLength, Fixed, Foresee
+from pipeline.decoding.draft_length import Auto, DraftLength, Fixed, Forecast
 from pipeline.decoding.drafters import DrafterSetup, find_drafter
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
@@ -216,7 +216,7 @@ class TapOut:
         self._bandit, self._rules, self._seen, self._padded = bandit, rules, seen, padded
         self._arm, self._drafted = 0, 0
 
-    def max_tokens(self, budget: int, foresee: Foresee) -> int:
+    def max_tokens(self, budget: int, forecast: Forecast) -> int:
         self._arm, self._drafted = self._bandit.select(), 0
         return min(budget, MAX_DRAFT_LENGTH)
 

@@ -165,8 +165,8 @@ class Speculative:
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
                 start = perf_counter()
-                foresee = partial(drafter.forecast, sequence)
-                draft, max_tokens = Draft(), draft_length.max_tokens(left - 1, foresee)
+                forecast = partial(drafter.forecast, sequence)
+                draft, max_tokens = Draft(), draft_length.max_tokens(left - 1, forecast)
                 if max_tokens:
                     should_continue = draft_length.should_continue
                     draft = drafter.propose(sequence, max_tokens, params, rng, should_continue)

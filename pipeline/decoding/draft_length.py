@@ -22,7 +22,7 @@ _MIN_GAIN = 1.03  # expected speedup below which nothing is drafted, since estim
 _SWITCH_HORIZON = 40  # tokens within which another padding must recover the cost of the switch
 
 
-Foresee = Callable[[int], list[float] | None]  # a drafter's forecast of so many tokens at most
+Forecast = Callable[[int], list[float] | None]  # a drafter's forecast of so many tokens at most
 
 
 class DraftLength(Protocol):
@@ -33,12 +33,12 @@ class DraftLength(Protocol):
     one (see `Draft.first`).
     """
 
-    def max_tokens(self, budget: int, foresee: Foresee) -> int:
+    def max_tokens(self, budget: int, forecast: Forecast) -> int:
         """Tokens to draft in the next round; 0 if drafting would not be faster.
 
         Args:
             budget: tokens at most.
-            foresee: the drafter's forecast for this round (`Drafter.forecast`).
+            forecast: the drafter's forecast for this round (`Drafter.forecast`).
         """
         ...
 
@@ -72,7 +72,7 @@ class Fixed:
         self._length = length
         self._idle_rounds = 0  # consecutive rounds without a draft, as when lookups find nothing
 
-    def max_tokens(self, budget: int, foresee: Foresee) -> int:
+    def max_tokens(self, budget: int, forecast: Forecast) -> int:
         return min(self._length, budget)
 
     def pad_to(self, drafted: int) -> int:
@@ -110,11 +110,11 @@ class Auto:
         self._confidences: list[float] = []
         self._chance = 1.0  # that all drafts so far are accepted
 
-    def max_tokens(self, budget: int, foresee: Foresee) -> int:
-        forecast = foresee(min(budget, self._stats.longest))
-        self._copies, self._confidences, self._chance = forecast is not None, [], 1.0
-        self._copied_rounds = self._copied_rounds + 1 if forecast else 0
-        length = self._to_draft() if forecast is None else self._to_copy(forecast)
+    def max_tokens(self, budget: int, forecast: Forecast) -> int:
+        acceptance = forecast(min(budget, self._stats.longest))
+        self._copies, self._confidences, self._chance = acceptance is not None, [], 1.0
+        self._copied_rounds = self._copied_rounds + 1 if acceptance else 0
+        length = self._to_draft() if acceptance is None else self._to_copy(acceptance)
         self._max_tokens = min(length, budget)
         return self._max_tokens
 

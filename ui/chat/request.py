@@ -17,10 +17,11 @@ from pipeline.decoding.drafters import find_drafter
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.errors import UserError
-from pipeline.request import MAX_SEED, Request
+from pipeline.request import MAX_SEED, SETTINGS, Request
 
-_NAMES = {  # of a `Request`'s fields, as they are in the chat API
-    "top-p": "top_p",
+# The fields of a `Request` that clients set by the same name; and, for errors, all parameters.
+_SETTINGS = [name for name, setting in SETTINGS.items() if setting.chat]
+_NAMES = {setting.name: name for name, setting in SETTINGS.items()} | {
     "logprobs": "top_logprobs",
     "instruction": "messages",
     "context": "messages",
@@ -63,10 +64,6 @@ def _is_text(part: object) -> bool:
     return isinstance(part, dict) and isinstance(part.get("text"), str)
 
 
-def _listed(stop: object) -> object:
-    return [stop] if isinstance(stop, str) else stop
-
-
 class Message(BaseModel):
     """One message, of text only. `developer` is OpenAI's newer name of `system`."""
 
@@ -83,7 +80,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """The parameters of `/v1/chat/completions` that are supported.
+    """The parameters of `/v1/chat/completions` that are supported, besides `_SETTINGS`.
 
     Without a temperature decoding is greedy, as on the page. Without a seed, sampling uses a random
     one. With one, the sampled text is always the same: the draft length is then fixed, and the
@@ -95,12 +92,8 @@ class ChatRequest(BaseModel):
 
     model: str
     messages: list[Message] = Field(min_length=1)
-    temperature: float | None = None
-    top_p: float | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    seed: int | None = None
-    stop: Annotated[list[str] | None, BeforeValidator(_listed)] = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     stream: bool | None = None
@@ -126,26 +119,24 @@ class ChatRequest(BaseModel):
             raise UserError("messages", last.role, "let the last one be the user's")
         context = "\n\n".join(_SPEAKERS.get(m.role, "") + m.content for m in earlier)
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-        given = {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "max_new_tokens": getattr(self, limit),
-            "stop": self.stop,
-            "seed": secrets.randbelow(MAX_SEED + 1) if self.seed is None else self.seed,
-        }
+        extra = self.model_extra or {}
+        given = {name: extra[name] for name in _SETTINGS if extra.get(name) is not None}
+        seeded = "seed" in given
+        given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
+        if (budget := getattr(self, limit)) is not None:
+            given["max_new_tokens"] = budget
         if self.top_logprobs and not self.logprobs:
             raise UserError("top_logprobs", self.top_logprobs, "set logprobs to true")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or 0
-        if self.seed is not None and self.temperature:
+        if seeded and given.get("temperature"):
             settings = _untimed(settings, block_draft)
-        named = {name: value for name, value in given.items() if value is not None}
         try:
-            return Request(last.content, context, **{**settings, **named})
+            return Request(last.content, context, **{**settings, **given})
         except UserError as error:
             names = {**_NAMES, "new tokens": limit}
             name = names.get(error.field, error.field)
-            raise UserError(name, error.value, error.remedy) from None
+            raise UserError(name, _plain(error.value), error.remedy) from None
 
 
 def _untimed(settings: Mapping[str, Any], block_draft: bool) -> dict[str, Any]:
@@ -171,7 +162,9 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     except ValidationError as error:
         raise _misfit(error) from None
     for name, value in (asked.model_extra or {}).items():
-        if value is not None and name not in _IGNORED and value not in _NEUTRAL.get(name, ()):
+        if name in _IGNORED or name in _SETTINGS or value is None:
+            continue
+        if value not in _NEUTRAL.get(name, ()):
             raise UserError(name, _plain(value), "not supported; leave it out")
     return asked
 

@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 
 from pipeline.decoding.events import FinishReason
 from pipeline.decoding.race import Mode
-from pipeline.engine import Engine, Running
+from pipeline.engine import Engine, LocalEngine, Running
 from pipeline.errors import UserError
 from pipeline.progress import Progress
 from pipeline.trace.record import Lane, Trace
@@ -127,7 +127,8 @@ class Chat:
         try:
             run = await run_in_threadpool(engine.start, request, mode)
             # A replica that a run has left to others would not be free for them.
-            work = self._turn.hold(iter(run), lambda: bool(engine.local) and pace.unread)
+            local = isinstance(engine, LocalEngine)
+            work = self._turn.run(iter(run), lambda: local and pace.unread)
             updates = self._updates(self._placed(place, work))
             await anext(updates)  # from here on, closing it frees the place
         except BaseException:

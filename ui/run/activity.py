@@ -1,4 +1,4 @@
-"""A race or an experiment that a visitor started, from its start to its end."""
+"""What a visitor started, a race or an action, from its start to its end."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ class Activity:
     Args:
         work: the work, not started yet.
         display: shows its reports.
+        delay: seconds before the work begins.
     """
 
-    def __init__(self, work: Generator[Any, None, None], display: Display) -> None:
-        self._task = Task(work, name="activity")
+    def __init__(
+        self, work: Generator[Any, None, Any], display: Display, delay: float = 0.0
+    ) -> None:
+        self._task = Task(work, "activity", delay)
         self._display = display
         self._lock = threading.Lock()
         self._end: Changes | None = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from lab.result import Result
-from pipeline.engine import Engine
-from pipeline.request import Request
 from ui.errors import logged_line
-from ui.header import Status
+from ui.run.action import WAITING, Asked
 from ui.run.view_state import Changes
-from ui.tabs.experiments import ExperimentView
+
+if TYPE_CHECKING:
+    from ui.tabs.experiments import ExperimentView
 
 _PERIOD = 1.0  # seconds between two drawings
 
@@ -20,19 +21,18 @@ class ExperimentDisplay:
     """Redraws the experiment whenever its result has grown.
 
     Args:
-        waiting: it begins only after another run.
+        view: of the experiment.
+        asked: what it was started with.
     """
 
-    def __init__(
-        self, view: ExperimentView, request: Request, engine: Engine, waiting: bool = False
-    ) -> None:
-        self._view, self._request, self._engine = view, request, engine
-        self._waiting = waiting
+    def __init__(self, view: ExperimentView, asked: Asked) -> None:
+        self._view, self._status = view, asked.status
+        self._waiting = asked.waiting
         self._shown: Result | None = None
         self._drawn = 0.0
 
     def begin(self, tab: str) -> Changes:
-        doing = "Waiting for another run to end" if self._waiting else self._measuring
+        doing = WAITING if self._waiting else self._measuring
         return Changes(
             tabs=self._draw(None, "running"), status=self._status("running", doing), notice=""
         )
@@ -63,6 +63,3 @@ class ExperimentDisplay:
 
     def _draw(self, result: Result | None, state: str) -> dict[str, str]:
         return {self._view.name: self._view.value(result, state, tables=state != "running")}
-
-    def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length, self._engine)

@@ -123,7 +123,7 @@ class Loader:
             yield from choice.obtain(loaded_bytes)
             if turn.taken:
                 yield _WAITING
-            engine = yield from turn.hold(self._compiling.hold(self._compile(choice)))
+            engine = yield from turn.run(self._compiling.run(self._compile(choice)))
             if engine is None:
                 raise UserError("pair", choice.pair.name, "the server is shutting down")
             return engine

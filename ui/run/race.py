@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from time import monotonic, sleep
+from time import monotonic
 
 from pipeline.engine import Engine, Running
 from pipeline.environment import MemoryUse
@@ -17,17 +17,15 @@ from pipeline.trace.signatures import Signature, signatures
 from ui import tour
 from ui.errors import logged_line
 from ui.header import Status
+from ui.run.action import WAITING
 from ui.run.recorded import badge
 from ui.run.transcript import Transcript
 from ui.run.view_state import Changes
-from ui.tabs.experiments import race_values
 from ui.tabs.registry import RUN_TABS, run_values
 from ui.timeline import TIMELINE
 from ui.verdict import summary, verdict
 
-_REST = 0.2  # seconds in which a browser draws the empty run
 _FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a second
-_WAITING = "Waiting for another run to end"
 _SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict, the timeline and the plots
 
 
@@ -37,14 +35,6 @@ def replayed(trace: Trace, label: str) -> Changes:
     transcript.end(trace)
     whole = _whole(trace, transcript, live=False)
     return replace(whole, verdict=verdict(trace, label))
-
-
-def rested(run: Running) -> Generator[Update | Progress | None, None, None]:
-    """The run, begun once the page had time to draw that it begins. A browser on this machine takes
-    that time from whichever lane is the first: its prefill took twice as long.
-    """
-    sleep(_REST)
-    yield from run
 
 
 class RaceDisplay:
@@ -83,7 +73,7 @@ class RaceDisplay:
             verdict=verdict(trace),
             tabs=self._draw(tab, trace),
             timeline=TIMELINE.value(trace, tables=False),
-            status=self._status("running", _WAITING if self._waiting else "Racing · 0 %"),
+            status=self._status("running", WAITING if self._waiting else "Racing · 0 %"),
             notice="",
         )
 
@@ -150,7 +140,7 @@ def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:
     return Changes(
         transcript.text,
         verdict(trace),
-        run_values(trace) | race_values(trace),
+        run_values(trace),
         timeline=TIMELINE.value(trace),
         tour=tour.value(trace, live),
     )

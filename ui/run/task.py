@@ -17,16 +17,19 @@ class Task(Generic[Report, Result]):
     Args:
         work: yields reports of its progress, or None while it waits, and returns its result.
         name: of the thread.
+        delay: seconds before the work begins.
 
     Attributes:
         latest: the last report; None before the first.
         failure: the exception that `work` raised, if any.
     """
 
-    def __init__(self, work: Generator[Report | None, None, Result], name: str) -> None:
+    def __init__(
+        self, work: Generator[Report | None, None, Result], name: str, delay: float = 0.0
+    ) -> None:
         self.latest: Report | None = None
         self.failure: BaseException | None = None
-        self._work = work
+        self._work, self._delay = work, delay
         self._result: Result | None = None
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._cancelled = threading.Event()
@@ -78,6 +81,7 @@ class Task(Generic[Report, Result]):
 
     def _run(self) -> None:
         try:
+            self._cancelled.wait(self._delay)
             while True:
                 report = next(self._work)
                 if report is not None:

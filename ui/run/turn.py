@@ -1,6 +1,6 @@
 """The use of the models: one run at a time, or one for each replica of them.
 
-Whatever compiles, measures or runs models of this process does it in `Turn.hold`, so that nothing
+Whatever compiles, measures or runs models of this process does it in `Turn.run`, so that nothing
 disturbs the times of a run or of a measurement. Only the first pair is loaded outside of the
 page's turn: until that is done, there is nothing to run.
 """
@@ -34,7 +34,7 @@ class Turn:
         self._changed = threading.Condition()
         self._closed = threading.Event()
 
-    def hold(
+    def run(
         self, work: Generator[Report, None, Result], unread: Callable[[], bool] = lambda: False
     ) -> Generator[Report | None, None, Result | None]:
         """Iterates `work` when its turn has come, until the turn is closed. Yields None while it

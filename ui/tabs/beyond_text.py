@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from pipeline.digits import DIGITS, PIXELS, Drawing, Sheet
+from functools import cache
+
+from pipeline.digits import DIGITS, PIXELS, Digits, Drawing, Sheet
+from pipeline.engine import local
 from ui.component import encode
+from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.tabs.tab import Tab
 
 
@@ -47,6 +51,28 @@ def _claim(drawing: Drawing) -> str:
     return " ".join(words) + "."
 
 
+@cache
+def _digits() -> Digits:
+    """The image models, which a process compiles once."""
+    return Digits()
+
+
+def _draw(asked: Asked) -> tuple[Work, StagedDisplay]:
+    local(asked.engine, "Draw ten digits")
+    display = StagedDisplay(
+        asked,
+        "Drawing digits",
+        "Digits drawn",
+        lambda drawing: {TAB.name: value(drawing)},
+        lambda drawing: drawing.complete,
+    )
+    return _digits().draw(asked.request), display
+
+
 TAB = Tab(
-    name="digits", title="Beyond text", template="digits/digits.html", scripts=("digits/digits",)
+    name="digits",
+    title="Beyond text",
+    template="digits/digits.html",
+    scripts=("digits/digits",),
+    actions=(Action(name="draw-digits", label="Draw ten digits", start=_draw),),
 )

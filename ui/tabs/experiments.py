@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import accumulate
+from typing import TYPE_CHECKING, cast
 
 import gradio as gr
 
@@ -13,12 +14,19 @@ from lab.registry import EXPERIMENTS
 from lab.result import Mark, Result, Rows
 from lab.saved import saved
 from lab.study import Experiment
+from pipeline.engine import local
+from pipeline.models.choice import Choice
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.plots.figure import PLOTLY, Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
-from ui.tabs.tab import PLOT_SCRIPTS, Tab
+from ui.run.action import Action, Asked, Work
+from ui.run.experiment import ExperimentDisplay
+from ui.tabs.tab import PLOT_SCRIPTS, Buttons, Tab
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
 
 _NOT_YET = "Not measured yet."
 
@@ -60,10 +68,26 @@ class ExperimentView:
         value = self.value(None, "saved")
         return component(self.name, scripts, value, self.markup, plotly=str(PLOTLY))
 
-    def add_button(self) -> gr.Button:
-        """Adds the button that starts it: hidden, and pressed by the one in its markup."""
+    @property
+    def action(self) -> Action:
+        """What measures it; its button is hidden, and pressed by the one in its markup."""
         name = f"measure-{self.experiment.name}"
-        return gr.Button(self.title, elem_id=name, elem_classes="measure")
+        return Action(name=name, label=self.title, start=self._start, style="measure")
+
+    def _start(self, asked: Asked) -> tuple[Work, ExperimentDisplay]:
+        from lab.study import Setup
+
+        def load(choice: Choice) -> Dolly:
+            return cast("Dolly", local(asked.load(choice), self.title))
+
+        setup = Setup(
+            choice=asked.choice,
+            request=asked.request,
+            load=load,
+            loaded=cast("Dolly", local(asked.engine, self.title)),
+        )
+        display = ExperimentDisplay(self, asked)
+        return self.experiment.measure(setup), display
 
     @property
     def markup(self) -> str:
@@ -141,18 +165,31 @@ def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView
 VIEWS = [ExperimentView(experiment) for experiment in EXPERIMENTS.values()]
 
 
-def race_values(trace: Trace) -> dict[str, str]:
-    """The values of the views that show a finished race beside their committed result."""
-    return {
-        view.name: view.value(None, "saved", race=of_trace(trace))
-        for view in VIEWS
-        if (of_trace := view.experiment.chart.of_trace)
-    }
+class Experiments(Tab):
+    """The introduction, and below it the experiments."""
+
+    def add(self, value: str = "") -> Buttons:
+        self.add_view(value)
+        with gr.Row(elem_id="experiment-list"):
+            for column in in_columns(VIEWS):
+                with gr.Column(min_width=440):
+                    for view in column:
+                        view.add()
+        return self.add_buttons()
+
+    def run_values(self, trace: Trace) -> dict[str, str]:
+        """A finished race, beside the committed results."""
+        return {
+            view.name: view.value(None, "saved", race=of_trace(trace))
+            for view in VIEWS
+            if (of_trace := view.experiment.chart.of_trace)
+        }
 
 
-TAB = Tab(
+TAB = Experiments(
     name="experiments",
     title="Experiments",
     template="experiments/introduction.html",
     scripts=(),
+    actions=tuple(view.action for view in VIEWS if view.experiment.brief),
 )

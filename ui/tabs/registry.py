@@ -1,7 +1,10 @@
-"""The tabs below the answers, from left to right."""
+"""The tabs below the answers, from left to right. To add one, write a module here, which declares
+what visitors can start from it too, and list it in `TABS`.
+"""
 
 from __future__ import annotations
 
+from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.tabs import (
     acceptance,
@@ -31,5 +34,10 @@ RUN_TABS = {tab.name: tab for tab in TABS if isinstance(tab, RunTab)}
 
 
 def run_values(trace: Trace) -> dict[str, str]:
-    """The values of all tabs about a run, for a finished trace."""
-    return {name: tab.value(trace) for name, tab in RUN_TABS.items()}
+    """The values of all views about a finished run."""
+    return {name: value for tab in TABS for name, value in tab.run_values(trace).items()}
+
+
+def pair_values(engine: Engine | None) -> dict[str, str]:
+    """The values of all views about the loaded pair, if there is one."""
+    return {name: value for tab in TABS for name, value in tab.pair_values(engine).items()}

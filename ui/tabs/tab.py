@@ -8,12 +8,15 @@ from typing import Any
 
 import gradio as gr
 
+from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.plots.figure import PLOTLY, Json
 from ui.plots.plot import Plot, plots_json
+from ui.run.action import Action
 
 PLOT_SCRIPTS = ("plots/table", "plots/plots")
+Buttons = dict[Action, gr.Button]
 _PLOTS_HERE = "<!-- plots -->"
 
 
@@ -24,6 +27,7 @@ class Tab:
         name: the element's id, and the name of its view.
         title: the label of the tab.
         plots: from top to bottom.
+        actions: what visitors can start from it.
         template: a file of `assets/` with markup around the plots; "" for plots alone.
         scripts: files of `assets/`, without `.js`.
     """
@@ -31,6 +35,7 @@ class Tab:
     name: str
     title: str
     plots: tuple[Plot[Any], ...] = ()
+    actions: tuple[Action, ...] = ()
     template: str = ""
     scripts: tuple[str, ...] = PLOT_SCRIPTS
 
@@ -40,9 +45,25 @@ class Tab:
         plots = "".join(plot.markup for plot in self.plots)
         return asset(self.template).replace(_PLOTS_HERE, plots) if self.template else plots
 
-    def add(self, value: str = "") -> gr.HTML:
-        """Adds it to the page being built."""
-        return component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+    def add(self, value: str = "") -> Buttons:
+        """Adds it to the page being built; returns the buttons of its actions, which are above."""
+        buttons = self.add_buttons()
+        self.add_view(value)
+        return buttons
+
+    def add_view(self, value: str) -> None:
+        component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+
+    def add_buttons(self) -> Buttons:
+        return {action: action.add_button() for action in self.actions}
+
+    def run_values(self, trace: Trace) -> dict[str, str]:
+        """The values of its views about a finished run, by name."""
+        return {}
+
+    def pair_values(self, engine: Engine | None) -> dict[str, str]:
+        """The values of its views about the loaded pair, if there is one."""
+        return {}
 
 
 def _nothing_more(_: Trace) -> Json:
@@ -58,6 +79,9 @@ class RunTab(Tab):
     """
 
     details: Callable[[Trace], Json] = _nothing_more
+
+    def run_values(self, trace: Trace) -> dict[str, str]:
+        return {self.name: self.value(trace)}
 
     def value(self, trace: Trace, tables: bool = True) -> str:
         """The value of its view. During a run, `tables` are left out to save time."""

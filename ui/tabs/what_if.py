@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from pipeline.decoding.economics import Measurement
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
+from pipeline.engine import Engine, LocalEngine, local
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_seconds_by_part
 from pipeline.trace.record import Trace
 from pipeline.words import percent
-from ui.component import fields
+from ui.component import asset, component, fields
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.run.action import Action, Asked, StagedDisplay, Work
+from ui.tabs.tab import PLOT_SCRIPTS, Buttons, RunTab
 from ui.tabs.timings import PARTS
 
 _ACCEPTANCES = [step / 20 for step in range(21)]
@@ -28,16 +30,36 @@ _BARS = {  # of milliseconds per token
     SPECULATIVE: "speculative,<br>measured",
     "what if": "what if,<br>predicted",
 }
+_MEASURE = "Measure the costs again"
 _DECODING = [part for part in PARTS if part[0] != "prefill"]
 
 
-COSTS = "costs"  # the name of their view
+_COSTS = "costs"  # the name of their view
 
 
-def costs_view(measured: Measurement | None) -> dict[str, str]:
+class WhatIf(RunTab):
+    """The predictions, and below them the measured costs with a button that measures them."""
+
+    def add(self, value: str = "") -> Buttons:
+        self.add_view(value)
+        component(_COSTS, "view/fields", fields(), asset("whatif/costs.html"))
+        return self.add_buttons()
+
+    def pair_values(self, engine: Engine | None) -> dict[str, str]:
+        return _costs_view(engine.measured if isinstance(engine, LocalEngine) else None)
+
+
+def _measure(asked: Asked) -> tuple[Work, StagedDisplay]:
+    engine = local(asked.engine, _MEASURE)
+    return engine.measure(asked.request), StagedDisplay(
+        asked, "Measuring", "Costs measured", _costs_view
+    )
+
+
+def _costs_view(measured: Measurement | None) -> dict[str, str]:
     """The view of measured costs, by its name; empty before any are measured."""
     line = f"{_costs_line(measured)} {_spread_line(measured)}" if measured else ""
-    return {COSTS: fields(line=line)}
+    return {_COSTS: fields(line=line)}
 
 
 def _costs_line(measured: Measurement) -> str:
@@ -250,7 +272,7 @@ def _cells(parts: dict[str, float]) -> list[str]:
     return [f"{milliseconds(parts[part]):.3f}" for part, _ in _DECODING]
 
 
-TAB = RunTab(
+TAB = WhatIf(
     name="whatif",
     title="What if",
     plots=(
@@ -272,4 +294,5 @@ TAB = RunTab(
     template="whatif/whatif.html",
     scripts=(*PLOT_SCRIPTS, "whatif/whatif"),
     details=details,
+    actions=(Action(name="measure-costs", label=_MEASURE, start=_measure),),
 )
