@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,3 +86,10 @@ def compared(
         divergence += float((expected * ratio).sum(dtype=np.float64))
     kl = max(0.0, divergence / positions)  # of equal ones, rounding may take it below
     return Quality(same / positions, kl, positions)
+
+
+def agreeing(expected: Text, answer: Text) -> float:
+    """The share of the expected answer, from its start, with which the answer agrees."""
+    pairs = zip(answer.answer, expected.answer, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return same / len(expected.answer)

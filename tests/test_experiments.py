@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from lab import __main__ as command
 from lab.draft_lengths import LENGTHS, NONE, REPEATS
 from lab.prompts import KINDS
-from lab.registry import EXPERIMENTS, find_experiment
+from lab.registry import STUDIES, find_study
 from lab.result import Column, Mark, Result
 from lab.saved import Saved, path_of, save, saved
 from lab.studies import identical, lengths, ratio, request, signatures, typical
@@ -49,9 +49,9 @@ class Alike(FakeDolly):
 # --- every experiment -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", STUDIES)
 def test_an_experiment_is_described_in_full(name):
-    experiment = find_experiment(name)
+    experiment = find_study(name)
     assert experiment.question.endswith("?")
     assert experiment.command.startswith(f"python -m lab {name}")
     assert len({*names(experiment)}) == len(experiment.columns)
@@ -61,7 +61,7 @@ def test_an_experiment_is_described_in_full(name):
 
 
 def test_a_committed_result_is_of_its_experiment_as_it_is_now():
-    for experiment in EXPERIMENTS.values():
+    for experiment in STUDIES.values():
         if last := saved(experiment):
             whole = json.loads(path_of(experiment).read_text())
             assert whole["columns"] == [asdict(column) for column in experiment.columns]
@@ -71,7 +71,7 @@ def test_a_committed_result_is_of_its_experiment_as_it_is_now():
 
 def test_an_unknown_experiment_is_one_line_that_names_all():
     with pytest.raises(UserError, match="experiment: “speed” — choose one of request, "):
-        find_experiment("speed")
+        find_study("speed")
 
 
 def test_a_cell_is_shown_in_its_columns_unit():
@@ -89,12 +89,12 @@ def test_a_result_says_how_far_it_is():
 
 
 def test_a_saved_result_is_read_as_it_was(tmp_path):
-    result = run(request.EXPERIMENT, FakeDolly(PLAIN))
-    assert saved(request.EXPERIMENT, tmp_path) is None
-    save(request.EXPERIMENT, result, tmp_path)
-    last = saved(request.EXPERIMENT, tmp_path)
+    result = run(request.STUDY, FakeDolly(PLAIN))
+    assert saved(request.STUDY, tmp_path) is None
+    save(request.STUDY, result, tmp_path)
+    last = saved(request.STUDY, tmp_path)
     assert (last.rows, last.pair, last.created) == (result.rows, result.pair, result.created)
-    assert last.sentence == request.EXPERIMENT.conclude(result.rows)
+    assert last.sentence == request.STUDY.conclude(result.rows)
     assert last.badge == f"Measured {result.created[:10]} on {last.environment['cpu']}"
 
 
@@ -121,7 +121,7 @@ def here(monkeypatch, tmp_path):
 def test_the_command_prints_the_table_and_what_came_out_and_keeps_both(here, capsys):
     assert command.main(["request", "--repeats", "1"]) == 0
     out = capsys.readouterr().out
-    last = saved(request.EXPERIMENT, here)
+    last = saved(request.STUDY, here)
     assert [row["length"] for row in last.rows] == [*LENGTHS]
     assert last.sentence in out
     heading, *lines = out.splitlines()
@@ -133,14 +133,14 @@ def test_the_command_prints_the_table_and_what_came_out_and_keeps_both(here, cap
 def test_the_list_names_every_experiment_with_question_time_and_last_result(capsys):
     assert command.main(["--list"]) == 0
     out = capsys.readouterr().out
-    for experiment in EXPERIMENTS.values():
+    for experiment in STUDIES.values():
         assert f"{experiment.name}: {experiment.question}\n    {experiment.takes}: " in out
-    assert "no result yet" in out or all(map(saved, EXPERIMENTS.values()))
+    assert "no result yet" in out or all(map(saved, STUDIES.values()))
 
 
 def test_the_list_has_the_last_result_in_a_sentence(monkeypatch, capsys):
-    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
-    sentence = request.EXPERIMENT.conclude(rows)
+    rows = run(request.STUDY, FakeDolly(PLAIN)).rows
+    sentence = request.STUDY.conclude(rows)
     last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
     monkeypatch.setattr(command, "saved", lambda experiment: last)
     assert command.main(["--list"]) == 0
@@ -160,7 +160,7 @@ def test_the_command_refuses_in_one_line(here, capsys):
 
 def test_every_draft_length_is_measured_on_the_request_of_the_form():
     dolly = FakeDolly(PLAIN)
-    result = run(request.EXPERIMENT, dolly)
+    result = run(request.STUDY, dolly)
     assert [row["length"] for row in result.rows] == [*LENGTHS]
     assert len(dolly.started) == REPEATS * len(LENGTHS)
     assert {each.trace().request["instruction"] for each in dolly.started} == {"Say it"}
@@ -170,14 +170,14 @@ def test_every_draft_length_is_measured_on_the_request_of_the_form():
     assert result.rows[0]["acceptance"] is None
     best = min(result.rows[:-1], key=lambda row: row["ms"])
     name = "no drafting" if best["length"] == NONE else f"K = {best['length']}"
-    assert f"is {name}, {best['speedup']:.2f}×" in request.EXPERIMENT.conclude(result.rows)
+    assert f"is {name}, {best['speedup']:.2f}×" in request.STUDY.conclude(result.rows)
 
 
 @pytest.fixture(scope="module")
 def by_kind():
     """The result on every kind of prompt, and what was started for it."""
     dolly = FakeDolly(PLAIN)
-    return run(lengths.EXPERIMENT, dolly, repeats=1), dolly.started
+    return run(lengths.STUDY, dolly, repeats=1), dolly.started
 
 
 def test_every_draft_length_is_measured_on_every_kind_of_prompt(by_kind):
@@ -193,37 +193,37 @@ def test_what_is_said_of_auto_is_what_the_rows_say():
         for kind, times in {"a": (10, 8, 8.2), "b": (10, 12, 11), "c": (10, 5, 5)}.items()
         for length, ms in zip((NONE, "4", "auto"), times, strict=True)
     ]
-    said = lengths.EXPERIMENT.conclude(rows)
+    said = lengths.STUDY.conclude(rows)
     assert said.startswith("auto is 1.22× as fast")  # the median of 10/8.2, 10/11 and 10/5
     assert "within 5 % of the best fixed length for 2 of them, and +10 %" in said
 
 
 def test_with_the_target_as_its_draft_everything_is_accepted_and_nothing_changes():
-    result = run(identical.EXPERIMENT, Alike(PLAIN))
+    result = run(identical.STUDY, Alike(PLAIN))
     for row in result.rows:
         assert row["acceptance"] == row["identical"] == 1
         assert row["block"] == row["length"] + 1
         # A round costs 1 + 0.2 K steps by the fake's costs.
         wanted = (row["length"] + 1) / (1 + 0.2 * row["length"])
         assert row["predicted"] == pytest.approx(wanted)
-    assert identical.EXPERIMENT.conclude(result.rows).startswith("Every draft is accepted")
+    assert identical.STUDY.conclude(result.rows).startswith("Every draft is accepted")
 
 
 def test_a_draft_that_is_not_the_target_is_noticed():
-    result = run(identical.EXPERIMENT, FakeDolly(PLAIN))
+    result = run(identical.STUDY, FakeDolly(PLAIN))
     assert min(row["acceptance"] for row in result.rows) < 1
-    assert identical.EXPERIMENT.conclude(result.rows).startswith("A draft is rejected")
+    assert identical.STUDY.conclude(result.rows).startswith("A draft is rejected")
 
 
 def test_exact_verification_keeps_the_distribution_and_typical_acceptance_does_not():
-    result = run(typical.EXPERIMENT, FakeDolly(PLAIN))
+    result = run(typical.STUDY, FakeDolly(PLAIN))
     assert len(result.rows) == 8  # two drafters, two temperatures, two rules
     for exact, lossy in zip(result.rows[::2], result.rows[1::2], strict=True):
         assert (exact["rule"], lossy["rule"]) == ("token", "typical")
         assert exact["tested"] == pytest.approx(0, abs=1e-6)
         assert exact["speedup"] == 1
         assert 0.01 < lossy["per_token"] <= lossy["tested"] < 1
-    said = typical.EXPERIMENT.conclude(result.rows)
+    said = typical.STUDY.conclude(result.rows)
     assert f"{max(row['per_token'] for row in result.rows):.3f} in total variation" in said
 
 
@@ -232,19 +232,19 @@ def test_signatures_are_counted_by_races_and_kinds():
         def memory_uses(self):
             return (MemoryUse("it", 95, 100, "ask for less"),)
 
-    result = run(signatures.EXPERIMENT, FakeDolly([f" w{i}" for i in range(60)]), repeats=3)
+    result = run(signatures.STUDY, FakeDolly([f" w{i}" for i in range(60)]), repeats=3)
     assert [row["count"] for row in result.rows] == [3, 3, 6, 1]
     assert [row["memory"] for row in result.rows] == [0] * 4
-    full = run(signatures.EXPERIMENT, Full([f" w{i}" for i in range(60)]), repeats=3)
+    full = run(signatures.STUDY, Full([f" w{i}" for i in range(60)]), repeats=3)
     assert [row["memory"] for row in full.rows] == [3, 3, 6, 1]
-    said = signatures.EXPERIMENT.conclude(full.rows)
+    said = signatures.STUDY.conclude(full.rows)
     fired = sum(row[name] for row in full.rows[:2] for name in KINDS_OF_SIGNATURES)
     assert said.startswith(f"{fired} signatures on 6 normal races.")
 
 
 # --- the tab --------------------------------------------------------------------------------------
 
-REQUEST = next(view for view in VIEWS if view.experiment is request.EXPERIMENT)
+REQUEST = next(view for view in VIEWS if view.experiment is request.STUDY)
 
 
 def shown(view, result, state="running"):
@@ -254,15 +254,15 @@ def shown(view, result, state="running"):
 @pytest.fixture
 def last(monkeypatch):
     """A result that is committed."""
-    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
-    sentence = request.EXPERIMENT.conclude(rows)
+    rows = run(request.STUDY, FakeDolly(PLAIN)).rows
+    sentence = request.STUDY.conclude(rows)
     last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
     monkeypatch.setattr(tab, "saved", lambda experiment: last)
     return last
 
 
 def test_the_committed_result_is_plotted_with_its_table_sentence_and_badge(last):
-    view = ExperimentView(request.EXPERIMENT)
+    view = ExperimentView(request.STUDY)
     value = shown(view, None, "saved")
     (plot,) = value["plots"].values()
     assert [row[0] for row in plot["table"]["rows"]] == [*LENGTHS]
@@ -279,19 +279,19 @@ def test_every_committed_result_is_a_figure_that_plotly_knows():
 
 def test_bars_and_lines_of_several_series_differ_in_more_than_colour(by_kind):
     result, _ = by_kind
-    view = ExperimentView(lengths.EXPERIMENT)
+    view = ExperimentView(lengths.STUDY)
     lines = view.plot.draw(tab.Shown(result.rows, result.created)).data
     assert [line["name"] for line in lines] == [*KINDS]
     assert len({(line["line"]["dash"], line["marker"]["symbol"]) for line in lines}) == len(KINDS)
-    result = run(identical.EXPERIMENT, Alike(PLAIN))
-    view = ExperimentView(identical.EXPERIMENT)
+    result = run(identical.STUDY, Alike(PLAIN))
+    view = ExperimentView(identical.STUDY)
     bars = view.plot.draw(tab.Shown(result.rows, result.created)).data
     assert [bar["name"] for bar in bars] == ["Measured speedup", "Predicted speedup"]
     assert len({bar["marker"]["pattern"]["shape"] for bar in bars}) == 2
 
 
 def test_bars_are_what_was_measured_with_the_range_of_all_answers():
-    result = run(request.EXPERIMENT, FakeDolly(PLAIN))
+    result = run(request.STUDY, FakeDolly(PLAIN))
     (bars,) = REQUEST.plot.draw(tab.Shown(result.rows, result.created)).data
     assert bars["x"] == [*LENGTHS]
     assert bars["y"] == pytest.approx([row["ms"] for row in result.rows], abs=1e-4)
@@ -302,7 +302,7 @@ def test_bars_are_what_was_measured_with_the_range_of_all_answers():
 
 
 def test_points_of_comparison_and_a_race_stand_beside_the_lines():
-    view = next(view for view in VIEWS if view.experiment is ratio.EXPERIMENT)
+    view = next(view for view in VIEWS if view.experiment is ratio.STUDY)
     speedups = {"2×": (0.5, 1.5), "4×": (0.6, 2.0), "10×": (0.7, 2.4)}
     rows = [
         {"ratio": name, "acceptance": float(a), "speedup": s, "lowest": s - 0.1, "highest": s + 0.2}
@@ -333,9 +333,9 @@ def test_a_finished_race_is_on_the_plot_of_ratios_and_on_no_other():
 
 
 def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_on(last):
-    view = ExperimentView(request.EXPERIMENT)
+    view = ExperimentView(request.STUDY)
     results = [
-        *request.EXPERIMENT.measure(setup(FakeDolly(PLAIN), Request("Say it", max_new_tokens=12)))
+        *request.STUDY.measure(setup(FakeDolly(PLAIN), Request("Say it", max_new_tokens=12)))
     ]
     committed = shown(view, None, "saved")
     begun = shown(view, results[0])
@@ -353,12 +353,12 @@ def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_
     }
     whole = shown(view, results[-1], "done")
     assert whole["experiment"]["badge"] == "Measured here"
-    assert whole["experiment"]["sentence"] == request.EXPERIMENT.conclude(results[-1].rows)
+    assert whole["experiment"]["sentence"] == request.STUDY.conclude(results[-1].rows)
 
 
 def test_an_experiment_without_a_result_says_so(monkeypatch):
     monkeypatch.setattr(tab, "saved", lambda experiment: None)
-    value = shown(ExperimentView(request.EXPERIMENT), None, "saved")
+    value = shown(ExperimentView(request.STUDY), None, "saved")
     assert value["experiment"]["sentence"] == "Not measured yet."
     assert value["experiment"]["plotted"] == "no"
     assert value["plots"]["request"]["table"]["rows"] == []

@@ -6,7 +6,7 @@ import pytest
 from lab.answers import Condition, answered
 from lab.quality import Quality, compared, distributions, written
 from lab.studies import precision
-from lab.studies.precision import EXPERIMENT
+from lab.studies.precision import STUDY
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
@@ -65,7 +65,7 @@ def test_every_pair_of_precisions_has_a_row_for_each_kind_of_text():
     peaks = dict.fromkeys(precision._PAIRS, None)  # not measurable on every system
     rows = [*precision._rows(qualities, peaks, answers)]
     assert len(rows) == 2 * len(precision._PAIRS)
-    assert {key for row in rows for key in row} == {c.name for c in EXPERIMENT.columns}
+    assert {key for row in rows for key in row} == {c.name for c in STUDY.columns}
     assert {row["identical"] for row in rows if row["text"] == "greedy"} == {1}
     assert {row["identical"] for row in rows if row["text"] == "sampled"} == {None}
-    assert "90.0 % of positions" in EXPERIMENT.conclude(rows)
+    assert "90.0 % of positions" in STUDY.conclude(rows)

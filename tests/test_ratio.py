@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from lab.bench import Speedup
+
 from lab.imposed import Imposed, accepted_counts
 from lab.shapes import SHAPES, draft_of
 from lab.studies.ratio import (
     ACCEPTANCES,
-    EXPERIMENT,
     LENGTHS,
     RATIOS,
+    STUDY,
     TARGETS,
     Run,
     measured,
@@ -110,7 +110,7 @@ def test_a_row_has_the_median_of_the_targets_their_range_and_the_fastest_length(
 
 
 def test_the_question_is_answered_by_the_least_ratio_that_pays():
-    said = EXPERIMENT.conclude([*rows_of(runs(linear, ("60M",), error=0.03))])
+    said = STUDY.conclude([*rows_of(runs(linear, ("60M",), error=0.03))])
     assert said.startswith("No, 2× is enough, if 80 % of tested drafts are accepted")
     assert "at 1.30×, 1.50×, 1.70×, 1.90× and 2.10× autoregression" in said
     assert "from an acceptance of 50 %, 40 %, 33 %, 29 % and 25 % on" in said
@@ -120,13 +120,13 @@ def test_the_question_is_answered_by_the_least_ratio_that_pays():
 
 def test_the_answer_is_yes_where_only_drafts_ten_times_smaller_pay():
     rows = [*rows_of(runs(lambda ratio, a: (0.4 if ratio < 10 else 1.0) + a / 2, ("60M",)))]
-    said = EXPERIMENT.conclude(rows)
+    said = STUDY.conclude(rows)
     assert said.startswith("Yes, if 80 %")
     assert "from an acceptance of none, none, 0 %, 0 % and 0 % on" in said
 
 
 def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():
-    marks = EXPERIMENT.chart.marks([*rows_of(runs(linear, ("60M",)))])
+    marks = STUDY.chart.marks([*rows_of(runs(linear, ("60M",)))])
     share = np.log(4.3 / 4) / np.log(10 / 4)
     slope = 1.25 + 0.25 * share
     assert [mark.y for mark in marks] == [1.46, 1.64]
@@ -136,12 +136,12 @@ def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():
     )
     assert marks[0].name == "the paper, 4.3×, 40 tokens: 1.46×"
     slow = [*rows_of(runs(lambda ratio, a: 0.5 + a / 2, ("60M",)))]
-    assert EXPERIMENT.chart.marks(slow) == []
+    assert STUDY.chart.marks(slow) == []
 
 
 def test_a_race_is_a_point_at_its_acceptance_and_its_speedup():
     trace = ran(max_new_tokens=40)
-    of_trace = EXPERIMENT.chart.of_trace
+    of_trace = STUDY.chart.of_trace
     mark = of_trace(trace)
     assert (mark.x, mark.y) == (trace.speculative.acceptance_rate, trace.speedup)
     assert mark.name == f"the race above: {trace.speedup:.2f}×"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.goodness import BINS, histogram, p_value, uniformity
 from scipy.stats import kstest
 
-from lab.goodness import BINS, histogram, p_value, uniformity
 from lab.studies.recalled import MISSING, SIZE, Numbers, Rows, recalled
 from lab.studies.sampled import CONTROL, LENGTHS, VARIANTS, certify, find_contexts, joint
 from lab.training.corpus import Record

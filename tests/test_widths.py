@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-
 from lab.bandwidth import triads
+
 from lab.footprint import Footprint
 from lab.result import Result
 from lab.studies import widths
-from lab.studies.larger import EXPERIMENT as LARGER
-from lab.studies.widths import EXPERIMENT, WIDTHS, Passes, measured
+from lab.studies.larger import STUDY as LARGER
+from lab.studies.widths import STUDY, WIDTHS, Passes, measured
 from pipeline.runtime.ir import bytes_per_pass, read_model
 from tests.tiny import tiny_folder
 
@@ -31,7 +31,7 @@ def test_a_pass_is_compared_with_single_tokens_with_reading_and_with_computing()
     assert five["of_memory"] == pytest.approx(4 / 14)
     assert five["compute"] == pytest.approx(5 * 0.5)
     assert five["of_compute"] == pytest.approx(2.5 / 14)
-    said = EXPERIMENT.conclude(rows)
+    said = STUDY.conclude(rows)
     assert "takes 1.40 times as long" in said
     assert "takes 40 % of the time of a single token" in said
 

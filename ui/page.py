@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from lab.study import Setup
 from pipeline.decoding.race import Mode
 from pipeline.digits import Digits
 from pipeline.engine import Engine
@@ -25,6 +24,7 @@ from ui.controls import Controls, drafters_of
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.inputs import CheckedBlocks, Refusing
+from ui.laboratory import new_setup
 from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
 from ui.run.race import replayed
@@ -162,6 +162,7 @@ class Page:
         component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
+        self._measure: dict[ExperimentView, gr.Button] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name) as self._tabs[tab.name]:
@@ -265,7 +266,7 @@ class Page:
 
         def start(engine: Engine, request: Request) -> Iterator[Changes]:
             loaded = _local(engine, view.title)
-            setup = Setup(choice=self._loader.choice, request=request, load=load, loaded=loaded)
+            setup = new_setup(choice=self._loader.choice, request=request, load=load, loaded=loaded)
             return session.measure(view, setup, engine, self._turn)
 
         yield from self._answer(session, form, start)

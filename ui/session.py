@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.study import Setup
 from pipeline.decoding.memory import Memory
 from pipeline.decoding.race import Mode
 from pipeline.digits import Digits
@@ -30,6 +29,7 @@ from ui.tabs.experiments import ExperimentView
 from ui.tabs.registry import TABS
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from lab.study import Setup
     from pipeline.dolly import Dolly
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from lab.load import calls, conversions, idle, memory, traces, visitors
 from lab.load.finding import Finding
-from lab.report import save
+from lab.saved import save_figures
 from lab.table import table
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = run({name: parts[name] for name in PARTS if name in options.only})
     show(results)
     if options == parser.parse_args([]):
-        save("load", pair=pair, **results)
+        print(save_figures("load", pair=pair, **results))
     else:
         print("not saved: an option is not the default", file=sys.stderr)
     return int(any(part["failures"] for part in results.values()))

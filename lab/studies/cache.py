@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.environment import process_memory
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.masked import MASKED
@@ -212,7 +212,7 @@ def _each(rows: Sequence[Row], name: str, digits: int) -> str:
     return f"{first}, {second} and {last}"
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="cache",
     title="The KV cache by context",
     question="What do a step, a verification, a rollback and the cache’s memory cost, by context, "

@@ -15,7 +15,6 @@ import statistics
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -23,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.prompts import KINDS
-from lab.quality import Text, compared, distributions, written
+from lab.quality import Text, agreeing, compared, distributions, written
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
@@ -105,19 +104,12 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
             yield result
         expected = expected or got
         quality = compared(got, expected)
-        agreeing = statistics.mean(map(_agreeing, answers, texts))
+        same = statistics.mean(map(agreeing, texts, answers))
         blocks = [block.copy() for text in texts for block in _blocks(model, text)]
         yield result
-        row = _row(precision, model, quality.top1, quality.kl, agreeing, packed(blocks))
+        row = _row(precision, model, quality.top1, quality.kl, same, packed(blocks))
         result = replace(result, rows=(*result.rows, row), done=result.done + 1)
         yield result
-
-
-def _agreeing(answer: Text, expected: Text) -> float:
-    """The share of the expected answer, from its start, with which the answer agrees."""
-    pairs = zip(answer.answer, expected.answer, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return same / len(expected.answer)
 
 
 def _blocks(model: OVModel, text: Text) -> Iterator[NDArray[Any]]:
@@ -166,7 +158,7 @@ def _share(row: Row, whole: Row) -> str:
     return percent(number(row["mb"]) / number(whole["mb"]))
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="compression",
     title="Compression of the KV cache",
     question="What does a quantised KV cache save in memory and cost in quality, and what would "

@@ -15,7 +15,7 @@ from lab.footprint import Footprint
 from lab.prompts import KINDS
 from lab.quality import Quality, compared, distributions, written
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from lab.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
@@ -165,14 +165,14 @@ def _times(gain: float, first: Row) -> str:
     return f"{gain / number(first['over_reference']):.2f}"
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="precision",
     title="Precision of weights",
     question="What do f32, FP16, INT8 and INT4 weights of target and draft cost in quality, and "
     "gain in time and memory?",
     needs="the float32 checkpoints of both models; without them, an IR’s own weights, unpacked, "
     "are the reference",
-    arguments="--target CHECKPOINT --draft CHECKPOINT",
+    usage="--target CHECKPOINT --draft CHECKPOINT",
     seconds=900,
     columns=(
         Column("pair", "Target + draft"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from lab.result import Result
 from pipeline.engine import Engine
 from pipeline.request import Request
 from ui.errors import logged_line
 from ui.header import Status
 from ui.run.view_state import Changes
 from ui.tabs.experiments import ExperimentView
+
+if TYPE_CHECKING:
+    from lab.result import Result
 
 _PERIOD = 1.0  # seconds between two drawings
 

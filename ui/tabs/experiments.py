@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from lab.registry import EXPERIMENTS
-from lab.result import Mark, Result, Rows
-from lab.saved import saved
-from lab.study import Experiment
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
+from ui.laboratory import STUDIES, last_result
 from ui.plots.figure import PLOTLY, Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
 from ui.tabs.tab import PLOT_SCRIPTS, Tab
+
+if TYPE_CHECKING:
+    from lab.result import Mark, Result, Rows
+    from lab.study import Study
 
 _NOT_YET = "Not measured yet."
 
@@ -41,7 +43,7 @@ class ExperimentView:
         plot: of its rows.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Study) -> None:
         self.experiment = experiment
         self.name, self.title = f"experiment-{experiment.name}", experiment.title
         chart = experiment.chart
@@ -52,7 +54,7 @@ class ExperimentView:
             sentence=chart.reading,
             draw=self._draw,
         )
-        self._saved = saved(experiment)
+        self._saved = last_result(experiment.name)
 
     def add(self) -> gr.HTML:
         """Adds it to the page being built."""
@@ -138,7 +140,7 @@ def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView
     return views[:half], views[half:]
 
 
-VIEWS = [ExperimentView(experiment) for experiment in EXPERIMENTS.values()]
+VIEWS = [ExperimentView(experiment) for experiment in STUDIES.values()]
 
 
 def race_values(trace: Trace) -> dict[str, str]:
