@@ -4,12 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from lab.interval import geometric_mean
 
 from lab.answers import Answer, Answers, answered
 from lab.quality import Quality
 from lab.studies import ablation
-from lab.studies.ablation import STUDY, Combination, interaction, seconds_of
+from lab.studies.ablation import STUDY, Combination, geometric_mean, interaction, seconds_of
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly
 from tests.served import PLAIN

@@ -8,11 +8,16 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from lab.engines.peer_models import for_peers, with_vocabulary
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from lab.engines.engines import DRAFT_GGUF, TARGET_GGUF, Models
 from lab.engines.gguf_file import write_gguf
+from lab.engines.models import (
+    DRAFT_GGUF,
+    TARGET_GGUF,
+    Models,
+    for_peers,
+    with_vocabulary,
+)
 from lab.engines.unpacked import unpacked
 from pipeline.errors import UserError
 from pipeline.models.export import export

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab.bench import Speedup
 
 from lab.imposed import Imposed, accepted_counts
 from lab.shapes import SHAPES, draft_of
@@ -15,6 +14,7 @@ from lab.studies.ratio import (
     STUDY,
     TARGETS,
     Run,
+    Speedup,
     measured,
     rows_of,
 )

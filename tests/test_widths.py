@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from lab.bandwidth import triads
 
 from lab.footprint import Footprint
 from lab.result import Result
 from lab.studies import widths
 from lab.studies.larger import STUDY as LARGER
-from lab.studies.widths import STUDY, WIDTHS, Passes, measured
+from lab.studies.widths import STUDY, WIDTHS, Passes, measured, triads
 from pipeline.runtime.ir import bytes_per_pass, read_model
 from tests.tiny import tiny_folder
 
