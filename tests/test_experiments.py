@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -386,25 +385,6 @@ def test_the_page_shows_the_committed_results_at_once_and_runs_only_short_studie
             of_view.locator(".js-plotly-plot .main-svg").first.wait_for()
         else:
             expect(of_view.locator("[data-plot]")).to_be_hidden()
-
-
-@pytest.mark.parametrize(("width", "columns"), [(360, 1), (1366, 2)])
-def test_no_card_is_longer_than_what_it_holds(browser, url, width, columns):
-    with opened(browser, url, width) as page:
-        card(page, VIEWS[-1].experiment.name).wait_for()
-        boxes = page.eval_on_selector_all(
-            ".experiment",
-            """(cards) => cards.map((card) => {
-                const { left, top, bottom } = card.getBoundingClientRect();
-                const ends = [...card.children].map((each) => each.getBoundingClientRect().bottom);
-                return [left, top, bottom, Math.max(...ends)];
-            })""",
-        )
-        assert len({left for left, *_ in boxes}) == columns
-        assert all(bottom - held < 32 for _, _, bottom, held in boxes)
-        for above, below in pairwise(boxes):
-            if above[0] == below[0]:
-                assert 0 < below[1] - above[2] < 32
 
 
 def test_a_study_is_run_on_the_page(page):

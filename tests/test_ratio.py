@@ -27,8 +27,6 @@ from tests.fakes import FakeLM
 from tests.tiny import tiny_folder
 from tests.traces import alone, ran
 
-# --- an imposed acceptance ------------------------------------------------------------------------
-
 
 @given(st.floats(0, 1), st.integers(1, 8), st.integers(4, 40), st.integers(0, 99))
 def test_the_accepted_counts_have_the_expected_mean_even_for_a_few_rounds(a, k, rounds, seed):
@@ -53,11 +51,10 @@ def test_as_many_drafted_tokens_are_accepted_as_planned_and_no_others(likeness):
         assert len(step.tokens) == count + 1
 
 
-# --- drafts of a size -----------------------------------------------------------------------------
-
-
 def test_a_draft_has_about_the_wanted_size_whole_heads_and_is_shallower_than_its_target():
-    for target in map(SHAPES.__getitem__, TARGETS):
+    for name in TARGETS:
+        target = SHAPES[name]
+        assert target.parameters == pytest.approx(1e6 * int(name.rstrip("M")), rel=0.02)
         for ratio in RATIOS:
             draft = draft_of(target.parameters / ratio)
             assert draft.parameters == pytest.approx(target.parameters / ratio, rel=0.1)
@@ -65,14 +62,6 @@ def test_a_draft_has_about_the_wanted_size_whole_heads_and_is_shallower_than_its
             assert draft.layers < target.layers
             assert draft.trimmed
             assert draft.vocabulary < target.vocabulary
-
-
-def test_the_targets_have_the_sizes_of_their_names():
-    for name in TARGETS:
-        assert SHAPES[name].parameters == pytest.approx(1e6 * int(name.rstrip("M")), rel=0.02)
-
-
-# --- what came out --------------------------------------------------------------------------------
 
 
 def runs(speed, targets=TARGETS, error=0.0):
@@ -116,9 +105,6 @@ def test_the_question_is_answered_by_the_least_ratio_that_pays():
     assert "from an acceptance of 50 %, 40 %, 33 %, 29 % and 25 % on" in said
     assert "random weights and imposed acceptance" in said
     assert "error is 3.0 %" in said
-
-
-def test_the_answer_is_yes_where_only_drafts_ten_times_smaller_pay():
     rows = [*rows_of(runs(lambda ratio, a: (0.4 if ratio < 10 else 1.0) + a / 2, ("60M",)))]
     said = STUDY.conclude(rows)
     assert said.startswith("Yes, if 80 %")
@@ -151,9 +137,6 @@ def test_a_race_is_a_point_at_its_acceptance_and_its_speedup():
     assert of_trace(alone(trace, "autoregressive")) is None
 
 
-# --- measured -------------------------------------------------------------------------------------
-
-
 def test_every_combination_is_measured_with_real_models():
     folder = tiny_folder()
     drafts = dict.fromkeys((2, 4), folder / "draft")
@@ -161,12 +144,8 @@ def test_every_combination_is_measured_with_real_models():
     last = results[-1]
     assert last.complete
     assert last.planned == 8
-    assert [(row["ratio"], row["acceptance"]) for row in last.rows] == [
-        ("2×", 0),
-        ("2×", 1),
-        ("4×", 0),
-        ("4×", 1),
-    ]
+    cells = [(row["ratio"], row["acceptance"]) for row in last.rows]
+    assert cells == [("2×", 0), ("2×", 1), ("4×", 0), ("4×", 1)]
     for row in last.rows:  # whose times, of models so small, are this machine's noise
         assert min(row[name] for name in ("60M", "k1", "k3", "predicted")) > 0
         assert row["error"] >= 0
