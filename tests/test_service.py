@@ -23,7 +23,7 @@ def test_the_lengths_are_like_those_of_all_held_out_answers():
     assert len(answers) == len(EVALUATION["reading"]) == 60
     for ours, theirs in zip(quantiles(answers, n=4), EVALUATION["answers"]["tokens"], strict=True):
         assert ours == pytest.approx(theirs, rel=0.15)
-    lossless = result("lossless")["results"][0]  # all have the same texts
+    lossless = result("lossless")["rows"][0]  # all have the same texts
     assert fmean(answers) == pytest.approx(lossless["tokens"] / lossless["races"], rel=0.1)
 
 
@@ -31,10 +31,10 @@ def test_a_race_of_the_embedded_pair_takes_what_both_its_answers_took():
     """The table of the paper has whole answers, whose lengths differ a little."""
     (whole,) = (
         row
-        for row in result("paper")["results"]
+        for row in result("paper")["rows"]
         if (row["new_tokens"], row["records"], row["ends"]) == (100, "held out", True)
     )
-    both = whole["seconds"]["autoregressive"] + whole["seconds"]["as the page begins"]
+    both = whole["slow_s"] + whole["page_s"]
     assert KNOWN["dolly-smol", 2].mean == pytest.approx(both, rel=0.05)
     assert KNOWN["dolly-smol", 2].memory_bytes > PAIRS["dolly-smol"].memory_bytes
 
@@ -57,7 +57,8 @@ def test_larger_pairs_take_longer_and_more_memory_and_say_how_that_is_known():
 
 def test_a_token_of_the_3b_takes_what_its_passes_took():
     """A race has the autoregressive passes of its answer, and less than as many again."""
-    service, step = KNOWN["dolly-v2-3b", 2], result("full_size")["races"]["int8"]["costs"]["verify"]
+    service = KNOWN["dolly-v2-3b", 2]
+    step = result("full_size")["figures"]["costs"]["int8"]["verify"]
     lengths = record_lengths()
     for seconds, length in zip(service.seconds, lengths, strict=True):
         prompts = -(-length.prompt // 9) * (2 * step[8] + 0.02)
