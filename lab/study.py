@@ -8,12 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lab.result import Chart, Column, Result, Rows
+from pipeline.errors import UserError
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import Pair
+from pipeline.models.pairs import Model, Pair
 from pipeline.request import Request
+from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
+from pipeline.runtime.kv_cache.precision import KVPrecision
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
+    from pipeline.runtime.model import OVModel
 
 _BRIEF = 60  # seconds
 
@@ -57,6 +61,22 @@ class Setup:
             yield replace(result, doing=str(progress))
         yield replace(result, doing="compiling the models")
         return self.load(choice)
+
+    def compiled(
+        self, model: Model, kv_cache: str, precision: KVPrecision | None = None
+    ) -> OVModel:
+        """Compiles a model of the pair for a kind of KV cache.
+
+        Raises:
+            UserError: it has no such cache.
+        """
+        from pipeline.runtime.model import OVModel
+
+        try:
+            return OVModel(self.choice.store.folder(model), kv_cache, precision)
+        except UnsupportedPolicyError as reason:
+            remedy = f"has no {kv_cache} cache ({reason}); choose another pair"
+            raise UserError("pair", self.choice.pair.name, remedy) from None
 
 
 def no_arguments(parser: ArgumentParser) -> None:

@@ -15,15 +15,15 @@ import math
 import statistics
 from argparse import ArgumentParser
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import Answer, Answers, Condition, answered
+from lab.answers import Answer, Answers, Condition, answered, tabulated
 from lab.footprint import Footprint
 from lab.prompts import KINDS
-from lab.quality import Quality, compared, distributions, written
+from lab.quality import Quality, qualities
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
 from lab.study import Setup, Study
 from lab.weights import in_precision
@@ -31,7 +31,6 @@ from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.models.pairs import Pair, Weights, find_pair
 from pipeline.request import Request
-from pipeline.runtime.kv_cache.precision import KVPrecision
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -150,22 +149,20 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 def _of_pair(setup: Setup) -> Generator[Result, None, None]:
     dollies = yield from _loaded(setup)
-    qualities = yield from _qualities(dollies)
+    targets = {
+        weights: dolly.models(_POLICIES[_CACHE], None if weights == _SHIPPED else "f32").target
+        for weights, dolly in dollies.items()
+    }
+    tokenizer = dollies[_WEIGHTS[0]].tokenizer
+    found = yield from qualities(targets, _WEIGHTS[0], tokenizer, SamplingParams(), _BUDGETS[0])
     peaks = yield from _peaks(setup, dollies)
     for dolly in dollies.values():
         dolly.tokenizer.end_ids = frozenset()  # all answers have the same length
     requests = [Request(*prompt, max_new_tokens=_BUDGETS[-1]) for prompt in _PROMPTS.values()]
     conditions = [_condition(each, dollies, setup.choice.pair) for each in _EVERY]
-    result, latest = Result(pair=dollies[_SHIPPED].about), None
-    name = setup.choice.pair.name
-    with closing(answered(conditions, requests, setup.repeats or _REPEATS)) as answering:
-        for answers in answering:
-            if answers is not latest:
-                latest = answers
-                rows = tuple(_rows(name, peaks, qualities, answers))
-                done, planned = len(answers.answers), answers.planned
-                result = replace(result, rows=rows, done=done, planned=planned)
-            yield result
+    answers = answered(conditions, requests, setup.repeats or _REPEATS)
+    rows = partial(_rows, setup.choice.pair.name, peaks, found)
+    yield from tabulated(answers, rows, dollies[_SHIPPED].about)
 
 
 def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
@@ -194,26 +191,6 @@ def _condition(each: Combination, dollies: Mapping[str, Dolly], pair: Pair) -> C
         changes = {**pair.settings}
     mode: Mode = "speculative" if each.speculative else "autoregressive"
     return Condition(each.name, dollies[each.weights], mode, changes)
-
-
-def _qualities(dollies: Mapping[str, Dolly]) -> Generator[Result, None, Qualities]:
-    """The quality of each target, on the greedy text of the one in float32."""
-    reference = dollies[_WEIGHTS[0]]
-    tokenizer = reference.tokenizer
-    prompts = [tokenizer.ask(*prompt) for of_kind in KINDS.values() for prompt in of_kind]
-    yield Result(doing="the text of the reference")
-    model = reference.models(_POLICIES[_CACHE], "f32").target
-    asked = SamplingParams(), _BUDGETS[0], tokenizer.size, tokenizer.end_ids
-    texts = written(model, prompts, *asked)
-    expected = [distributions(model, text, tokenizer.size) for text in texts]
-    found = {}
-    for weights, dolly in dollies.items():
-        yield Result(doing=f"quality of {weights}")
-        precision: KVPrecision | None = None if weights == _SHIPPED else "f32"
-        model = dolly.models(_POLICIES[_CACHE], precision).target
-        got = [distributions(model, text, tokenizer.size) for text in texts]
-        found[weights] = compared(got, expected)
-    return found
 
 
 def _peaks(setup: Setup, dollies: Mapping[str, Dolly]) -> Generator[Result, None, Peaks]:

@@ -27,10 +27,8 @@ import numpy as np
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
 from lab.study import Setup, Study
 from pipeline.environment import process_memory
-from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.masked import MASKED
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
@@ -177,16 +175,10 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     dolly = yield from setup.pair()
 
     def load(kind: str, precision: KVPrecision) -> tuple[OVModel, OVModel]:
-        from pipeline.runtime.model import OVModel
-
-        pair, store = setup.choice.pair, setup.choice.store
-        try:
-            target, draft = (
-                OVModel(store.folder(model), kind, precision) for model in (pair.target, pair.draft)
-            )
-        except UnsupportedPolicyError as reason:
-            remedy = f"has no {kind} cache ({reason}); choose another pair"
-            raise UserError("pair", pair.name, remedy) from None
+        pair = setup.choice.pair
+        target, draft = (
+            setup.compiled(model, kind, precision) for model in (pair.target, pair.draft)
+        )
         return target, draft
 
     repeats = setup.repeats or _REPEATS

@@ -26,9 +26,7 @@ from lab.quality import Text, agreeing, compared, distributions, written
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
 from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.words import percent
 
@@ -77,23 +75,16 @@ def _by_byte(block: NDArray[Any]) -> bytes:
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.model import OVModel
-
     dolly = yield from setup.pair()
     tokenizer = dolly.tokenizer
     prompts = [tokenizer.ask(*of_kind[0]) for of_kind in KINDS.values()]
-    folder = setup.choice.store.folder(setup.choice.pair.target)
     asked = SamplingParams(), _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
     result = Result(pair=dolly.about, planned=len(_PRECISIONS))
     texts: list[Text] = []
     expected: list[NDArray[np.float32]] = []
     for precision in _PRECISIONS:
         yield replace(result, doing=f"compiling for {precision}")
-        try:
-            model = OVModel(folder, PAGED.name, precision)
-        except UnsupportedPolicyError as reason:
-            remedy = f"has no paged cache ({reason}); choose another pair"
-            raise UserError("pair", setup.choice.pair.name, remedy) from None
+        model = setup.compiled(setup.choice.pair.target, PAGED.name, precision)
         answers, got = list[Text](), list[NDArray[np.float32]]()
         for prompt in prompts:
             answers += written(model, [prompt], *asked)

@@ -72,8 +72,7 @@ class EnergyMeter:
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        zones = [zone for zone in root.glob("intel-rapl:*") if _read(zone / "name")]
-        packages = [zone for zone in zones if _read(zone / "name").startswith("package")]
+        packages = (z for z in root.glob("intel-rapl:*") if _read(z / "name").startswith("package"))
         self._ranges = {
             zone: int(_read(zone / "max_energy_range_uj"))
             for zone in packages

@@ -21,10 +21,8 @@ from lab.quality import Text, agreeing, compared, distributions, written
 from lab.result import Cell, Chart, Column, Result, Rows, number
 from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.mass import MASS, RECENT
 from pipeline.runtime.kv_cache.paged import PAGED
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.window import CAPACITY, WINDOW
 from pipeline.words import percent
 
@@ -40,10 +38,8 @@ _KINDS = {"whole": PAGED.name, "window": WINDOW.name, "mass": MASS.name}
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.model import OVModel
-
     dolly = yield from setup.pair()
-    tokenizer, pair = dolly.tokenizer, setup.choice.pair
+    tokenizer = dolly.tokenizer
     documents = [(_ROOT / name).read_text(encoding="utf-8") for name in _DOCUMENTS]
     tokens = tokenizer.ask("\n".join(documents))
     lengths = [n for n in _LENGTHS if n + _MAX_NEW_TOKENS <= min(len(tokens), dolly.context_length)]
@@ -52,11 +48,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     models: dict[str, OVModel] = {}
     for kept, kind in _KINDS.items():
         yield replace(result, doing=f"compiling for {kind}")
-        try:
-            models[kept] = OVModel(setup.choice.store.folder(pair.target), kind)
-        except UnsupportedPolicyError as reason:
-            remedy = f"has no {kind} cache ({reason}); choose another pair"
-            raise UserError("pair", pair.name, remedy) from None
+        models[kept] = setup.compiled(setup.choice.pair.target, kind)
     for length in lengths:
         begun = tokens[:length]
         text = Text(begun[:-_COMPARED], begun[-_COMPARED:])
