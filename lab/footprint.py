@@ -68,10 +68,10 @@ def _peak(measured: Footprint) -> int | None:
         events = lanes.autoregressive(*asked)
     for _ in events:
         pass
-    return _high_water_mark()
+    return high_water_mark()
 
 
-def _high_water_mark() -> int | None:
+def high_water_mark() -> int | None:
     """Of this process's resident memory. `resource` would also count its parent's before it
     started.
     """

@@ -1,4 +1,4 @@
-"""Plots of the results of benchmarks, of experiments and of `lab.load.simulate`.
+"""Plots of the results of all studies and of `lab.load.simulate`.
 
 pip install -r requirements.txt -r lab/requirements.txt && python -m lab.plot
 """
@@ -13,68 +13,17 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from lab.registry import EXPERIMENTS
-from lab.report import RESULTS
+from lab.registry import STUDIES
 from lab.result import Rows
 from lab.saved import path_of, saved
-from lab.study import Experiment
-from pipeline.models.pairs import DEFAULT_PAIR
+from lab.study import Study
 from ui.plots.rows import draw
 
 _ROOT = Path(__file__).parents[1]
 _STYLES = _ROOT / "assets" / "page" / "page.css"
-_SIMULATION = _ROOT / "serving" / "results" / "simulation.json"
+_SIMULATION = path_of("simulation")
 _LONGEST_WAIT = 20  # seconds, the top of the plot
 _OURS, _OTHERS = "#0068b5", "#9aa5b1"
-_MARKS = "circle", "square", "diamond", "triangle-up", "cross", "star", "line-ns"  # by task
-
-
-def peers(results: dict[str, Any]) -> go.Figure:
-    """Milliseconds per token of the embedded pair, by engine; whiskers are quartiles."""
-    rows = [row for row in results["results"][DEFAULT_PAIR] if "failed" not in row]
-    rows.sort(key=lambda row: -row["ms_per_token"]["median"])
-    spreads = [row["ms_per_token"] for row in rows]
-    figure = go.Figure(
-        go.Bar(
-            x=[spread["median"] for spread in spreads],
-            y=[row["engine"] for row in rows],
-            text=[f"{spread['median']:.1f}" for spread in spreads],
-            textposition="inside",
-            insidetextanchor="start",
-            orientation="h",
-            marker_color=[
-                _OURS if row["engine"].startswith("this project") else _OTHERS for row in rows
-            ],
-            error_x={
-                "array": [spread["high"] - spread["median"] for spread in spreads],
-                "arrayminus": [spread["median"] - spread["low"] for spread in spreads],
-                "thickness": 1,
-            },
-        )
-    )
-    return figure.update_layout(xaxis_title="milliseconds per token, the embedded pair")
-
-
-def tasks(results: dict[str, Any]) -> go.Figure:
-    """Speedups of every engine over the fastest autoregressive one, on the tasks of Spec-Bench; a
-    line marks that of all questions.
-    """
-    rows = [row for row in results["results"] if "failed" not in row]
-    rows.sort(key=lambda row: row["over_fastest"]["all"])
-    engines = [row["engine"] for row in rows]
-    figure = go.Figure()
-    for place, task in enumerate(rows[0]["over_fastest"]):
-        figure.add_scatter(
-            x=[row["over_fastest"][task] for row in rows],
-            y=engines,
-            mode="markers",
-            name=task,
-            marker={"symbol": _MARKS[place], "size": 20 if task == "all" else 9, "line_width": 2},
-        )
-    figure.add_vline(x=1, line_dash="dash", line_color=_OTHERS)
-    figure.update_xaxes(title="speedup over the fastest autoregressive decoding of all engines")
-    figure.update_yaxes(dtick=1)
-    return figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
 
 
 def waiting(results: dict[str, Any]) -> go.Figure:
@@ -110,9 +59,9 @@ def waiting(results: dict[str, Any]) -> go.Figure:
     return figure.update_layout(legend={"x": 0.01, "y": 0.99})
 
 
-def experiment(view: Experiment, rows: Rows) -> go.Figure:
-    """The plot of an experiment, as on the page in its light theme."""
-    figure = draw(view, rows, "")
+def plotted(study: Study, rows: Rows) -> go.Figure:
+    """The plot of a study, as on the page in its light theme."""
+    figure = draw(study, rows, "")
     light, _, _ = _STYLES.read_text(encoding="utf-8").partition("}")
     colours = dict(re.findall(r"(--[\w-]+): (#\w+);", light))
 
@@ -128,26 +77,22 @@ def experiment(view: Experiment, rows: Rows) -> go.Figure:
 
 
 def main() -> None:
-    for path, drawn, height in (
-        (RESULTS / "peers.json", peers, 420),
-        (RESULTS / "spec_bench.json", tasks, 560),
-        (_SIMULATION, waiting, 420),
-    ):
-        if path.is_file():
-            _write(drawn(json.loads(path.read_text(encoding="utf-8"))), path, height)
-    for each in EXPERIMENTS.values():
-        if last := saved(each):
-            _write(experiment(each, last.rows), path_of(each))
+    if _SIMULATION.is_file():
+        results = json.loads(_SIMULATION.read_text(encoding="utf-8"))
+        _write(waiting(results), _SIMULATION)
+    for study in STUDIES.values():
+        if last := saved(study.name):
+            _write(plotted(study, last.rows), path_of(study.name))
 
 
-def _write(figure: go.Figure, results: Path, height: int = 420) -> None:
+def _write(figure: go.Figure, results: Path) -> None:
     """Writes the picture beside the results."""
     figure.update_layout(
         template="plotly_white", font_size=14, margin={"l": 10, "r": 20, "t": 20, "b": 10}
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
-    figure.write_image(results.with_suffix(".svg"), width=860, height=height)
+    figure.write_image(results.with_suffix(".svg"), width=860, height=420)
     print(results.with_suffix(".svg"))
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.prompts import KINDS
+from lab.result import Result
 from pipeline.decoding.sampling import SamplingParams, probabilities, sample_token
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.runtime.model import OVModel
+    from pipeline.text.tokenizer import Tokenizer
 
 _UNSHAPED = SamplingParams(temperature=1)  # a model's own distribution
 _CHUNK = 4  # tokens of a forward pass
@@ -85,3 +89,35 @@ def compared(
         divergence += float((expected * ratio).sum(dtype=np.float64))
     kl = max(0.0, divergence / positions)  # of equal ones, rounding may take it below
     return Quality(same / positions, kl, positions)
+
+
+def qualities(
+    targets: Mapping[str, OVModel],
+    reference: str,
+    tokenizer: Tokenizer,
+    params: SamplingParams,
+    count: int,
+) -> Generator[Result, None, dict[str, Quality]]:
+    """Compares models on the answers of the one named `reference` to all prompts.
+
+    Args:
+        count: tokens of an answer, at most.
+    """
+    prompts = [tokenizer.ask(*prompt) for of_kind in KINDS.values() for prompt in of_kind]
+    yield Result(doing="the text of the reference")
+    asked = params, count, tokenizer.size, tokenizer.end_ids
+    texts = written(targets[reference], prompts, *asked)
+    expected = [distributions(targets[reference], text, tokenizer.size) for text in texts]
+    found = {}
+    for name, model in targets.items():
+        yield Result(doing=f"quality of {name}")
+        got = [distributions(model, text, tokenizer.size) for text in texts]
+        found[name] = compared(got, expected)
+    return found
+
+
+def agreeing(expected: Text, answer: Text) -> float:
+    """The share of the expected answer, from its start, with which the answer agrees."""
+    pairs = zip(answer.answer, expected.answer, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return same / len(expected.answer)

@@ -1,4 +1,4 @@
-"""The registry of experiments. To add one, write a module here and list it in `EXPERIMENTS`."""
+"""The registry of studies. To add one, write a file in `lab/studies/` and list it in `STUDIES`."""
 
 from __future__ import annotations
 
@@ -7,50 +7,70 @@ from lab.studies import (
     batch,
     cache,
     compression,
+    cost,
+    full_size,
     identical,
     larger,
     lengths,
+    lossless,
+    memory,
+    page_tax,
+    paper,
+    peers,
     precision,
     ratio,
     request,
+    rounds,
+    sampled,
     signatures,
+    spec_bench,
     typical,
     useless,
     widths,
     window,
 )
-from lab.study import Experiment
+from lab.study import Study
 from pipeline.errors import UserError
 
 # By name, in the order of the page.
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        request.EXPERIMENT,
-        lengths.EXPERIMENT,
-        useless.EXPERIMENT,
-        identical.EXPERIMENT,
-        precision.EXPERIMENT,
-        ablation.EXPERIMENT,
-        cache.EXPERIMENT,
-        compression.EXPERIMENT,
-        window.EXPERIMENT,
-        typical.EXPERIMENT,
-        signatures.EXPERIMENT,
-        widths.EXPERIMENT,
-        larger.EXPERIMENT,
-        ratio.EXPERIMENT,
-        batch.EXPERIMENT,
+STUDIES: dict[str, Study] = {
+    module.STUDY.name: module.STUDY
+    for module in (
+        request,
+        lengths,
+        useless,
+        identical,
+        lossless,
+        sampled,
+        paper,
+        precision,
+        ablation,
+        cost,
+        rounds,
+        memory,
+        cache,
+        compression,
+        window,
+        typical,
+        signatures,
+        widths,
+        larger,
+        ratio,
+        full_size,
+        batch,
+        peers,
+        spec_bench,
+        page_tax,
     )
 }
 
 
-def find_experiment(name: str) -> Experiment:
-    """Returns the experiment of that name.
+def find_study(name: str) -> Study:
+    """Returns the study of that name.
 
     Raises:
         UserError: there is none.
     """
-    if name not in EXPERIMENTS:
-        raise UserError("experiment", name, f"choose one of {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+    if name not in STUDIES:
+        raise UserError("study", name, f"choose one of {', '.join(STUDIES)}")
+    return STUDIES[name]

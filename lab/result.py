@@ -1,4 +1,4 @@
-"""The result of an experiment: a table of plain values, and how it is plotted."""
+"""The result of a study: a table of plain values, and how it is plotted."""
 
 from __future__ import annotations
 
@@ -113,13 +113,14 @@ def _now() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an experiment has measured so far.
+    """What a study has measured so far.
 
     Attributes:
         rows: of the table, complete ones only.
         done, planned: measurements; `planned` is 0 while that is not known.
         doing: what it does before it measures, such as loading models.
         pair: what is measured, as in a trace.
+        figures: beside the table, by name: plain data.
         created: when it began, ISO 8601.
     """
 
@@ -128,6 +129,7 @@ class Result:
     planned: int = 0
     doing: str = ""
     pair: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=_now)
 
     @property

@@ -1,15 +1,19 @@
-"""The last result of each experiment, a file in `lab/results/`."""
+"""The results in `lab/results/`: a JSON file for each study, with its date, machine and versions.
+
+What reads a committed result reads it here.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lab.result import Result, Row
-from lab.study import Experiment
+from lab.study import Study
 from pipeline.environment import environment
 
 RESULTS = Path(__file__).with_name("results")
@@ -25,6 +29,7 @@ class Saved:
         pair: what was measured, as in a trace.
         rows: of the table.
         sentence: on what came out.
+        figures: beside the table, by name.
     """
 
     created: str
@@ -32,6 +37,7 @@ class Saved:
     pair: Mapping[str, Any]
     rows: tuple[Row, ...]
     sentence: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def badge(self) -> str:
@@ -39,32 +45,41 @@ class Saved:
         cpu = self.environment.get("cpu") or "an unknown machine"
         return f"Measured {self.created[:10]} on {cpu}"
 
+    @property
+    def machine(self) -> str:
+        """The machine, its cores, the version of OpenVINO and the date."""
+        about = self.environment
+        cores = f"{about['cpu']} with {about['cores']} cores"
+        return f"{cores}, OpenVINO {about['openvino']}, {self.created[:10]}"
 
-def path_of(experiment: Experiment, folder: Path = RESULTS) -> Path:
-    return folder / f"{experiment.name}.json"
+
+def path_of(name: str, folder: Path = RESULTS) -> Path:
+    return folder / f"{name}.json"
 
 
-def save(experiment: Experiment, result: Result, folder: Path = RESULTS) -> Path:
+def save(study: Study, result: Result, folder: Path = RESULTS) -> Path:
     """Writes a complete result; returns its file."""
-    path = path_of(experiment, folder)
     about = {
-        "experiment": experiment.name,
-        "question": experiment.question,
+        "question": study.question,
         "created": result.created,
-        "environment": environment(),
         "pair": result.pair,
-        "sentence": experiment.conclude(result.rows),
-        "columns": [asdict(column) for column in experiment.columns],
+        "sentence": study.conclude(result.rows),
+        "columns": [asdict(column) for column in study.columns],
         "rows": result.rows,
+        "figures": result.figures,
     }
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    return path
+    return _write(study.name, about, folder)
 
 
-def saved(experiment: Experiment, folder: Path = RESULTS) -> Saved | None:
-    """The last result; None if there is none."""
-    path = path_of(experiment, folder)
+def save_figures(name: str, folder: Path = RESULTS, **figures: Any) -> Path:
+    """Writes figures that are no table, with their date; returns their file."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return _write(name, {"created": created, **figures}, folder)
+
+
+def saved(name: str, folder: Path = RESULTS) -> Saved | None:
+    """The last result of the study of that name; None if there is none."""
+    path = path_of(name, folder)
     if not path.is_file():
         return None
     whole = json.loads(path.read_text(encoding="utf-8"))
@@ -74,4 +89,13 @@ def saved(experiment: Experiment, folder: Path = RESULTS) -> Saved | None:
         whole["pair"],
         tuple(whole["rows"]),
         whole["sentence"],
+        whole["figures"],
     )
+
+
+def _write(name: str, about: Mapping[str, Any], folder: Path) -> Path:
+    path = path_of(name, folder)
+    path.parent.mkdir(exist_ok=True)
+    whole = {"study": name, "environment": environment(), **about}
+    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    return path

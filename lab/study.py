@@ -1,33 +1,38 @@
-"""An experiment: a question, how it is answered, and what it is run on."""
+"""A study: a question, how it is answered, and what it is run on."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lab.result import Chart, Column, Result, Rows
+from pipeline.errors import UserError
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import Pair
+from pipeline.models.pairs import Model, Pair
 from pipeline.request import Request
+from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
+from pipeline.runtime.kv_cache.precision import KVPrecision
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
+    from pipeline.runtime.model import OVModel
 
 _BRIEF = 60  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What an experiment is run on.
+    """What a study is run on.
 
     Attributes:
         choice: the pair, the store of models and the device.
-        request: for experiments on one request; the others have requests of their own.
+        request: for studies of one request; the others have requests of their own.
         load: compiles a pair that the store has.
         loaded: the chosen pair, if it is loaded already.
-        repeats: of each measurement; 0 for as many as the experiment usually makes.
-        also: further pairs, for experiments that compare pairs.
+        repeats: of each measurement; 0 for as many as the study usually makes.
+        options: the values of the study's own arguments.
     """
 
     choice: Choice
@@ -35,7 +40,7 @@ class Setup:
     load: Callable[[Choice], Dolly]
     loaded: Dolly | None = None
     repeats: int = 0
-    also: tuple[Pair, ...] = ()
+    options: Namespace = field(default_factory=Namespace)
 
     def pair(self) -> Generator[Result, None, Dolly]:
         """Returns the chosen pair; yields what it does until then.
@@ -57,9 +62,34 @@ class Setup:
         yield replace(result, doing="compiling the models")
         return self.load(choice)
 
+    def compiled(
+        self, model: Model, kv_cache: str, precision: KVPrecision | None = None
+    ) -> OVModel:
+        """Compiles a model of the pair for a kind of KV cache.
+
+        Raises:
+            UserError: it has no such cache.
+        """
+        from pipeline.runtime.model import OVModel, RuntimeOptions
+
+        options = RuntimeOptions(kv_cache, precision)
+        try:
+            return OVModel(self.choice.store.folder(model), options)
+        except UnsupportedPolicyError as reason:
+            remedy = f"has no {kv_cache} cache ({reason}); choose another pair"
+            raise UserError("pair", self.choice.pair.name, remedy) from None
+
+
+def no_arguments(parser: ArgumentParser) -> None:
+    """Adds none."""
+
+
+def _always(rows: Rows) -> bool:
+    return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Study:
     """
     Attributes:
         name: on the command line, and of the file of its result.
@@ -72,7 +102,9 @@ class Experiment:
         measure: yields its result so far after every event, at the latest every few seconds.
             Closing the generator ends it. It raises UserError for what a user can mend.
         conclude: returns one sentence on what came out, from all rows.
-        arguments: of its command that have to be filled in.
+        holds: whether what is claimed holds; the command fails if it does not.
+        arguments: adds the arguments of its own to the command's.
+        usage: arguments of its command that have to be filled in.
     """
 
     name: str
@@ -84,11 +116,13 @@ class Experiment:
     measure: Callable[[Setup], Generator[Result, None, None]]
     conclude: Callable[[Rows], str]
     needs: str = ""
-    arguments: str = ""
+    holds: Callable[[Rows], bool] = _always
+    arguments: Callable[[ArgumentParser], None] = no_arguments
+    usage: str = ""
 
     @property
     def command(self) -> str:
-        return f"python -m lab {self.name} {self.arguments}".rstrip()
+        return f"python -m lab {self.name} {self.usage}".rstrip()
 
     @property
     def brief(self) -> bool:

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from lab.answers import Answer, Answers, answered
-from lab.interval import geometric_mean
 from lab.quality import Quality
 from lab.studies import ablation
-from lab.studies.ablation import EXPERIMENT, Combination, interaction, seconds_of
+from lab.studies.ablation import STUDY, Combination, geometric_mean, interaction, seconds_of
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly
 from tests.served import PLAIN
@@ -80,7 +79,7 @@ def test_every_cell_is_measured_with_the_same_settings_and_shown():
     qualities = dict.fromkeys(dollies, Quality(0.9, 0.01, 10))
     rows = [*ablation._rows("fake", peaks, qualities, answers)]
     assert len(rows) == 2 * 10
-    names = {column.name for column in EXPERIMENT.columns}
+    names = {column.name for column in STUDY.columns}
     assert {key for row in rows for key in row} == names
     joint = [row for row in rows if row["interaction"] is not None]
     assert [row["cell"] for row in joint] == [
@@ -90,4 +89,4 @@ def test_every_cell_is_measured_with_the_same_settings_and_shown():
     assert all(row["low"] <= row["interaction"] <= row["high"] for row in joint)
     assert {row["gain"] for row in rows if row["cell"] == rows[0]["cell"]} == {1}
     assert {row["same"] for row in rows} == {1}
-    assert "of 4 cases" in EXPERIMENT.conclude(rows)
+    assert "of 4 cases" in STUDY.conclude(rows)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from lab.batch import OVBatch
 from lab.studies.batch import (
     AUTOREGRESSIVE,
-    EXPERIMENT,
     METHODS,
+    STUDY,
     Measured,
     Method,
     break_even,
@@ -218,7 +218,7 @@ def test_speculation_stops_paying_at_the_least_size_at_which_it_is_slower():
     table = rows(times)
     stops = [break_even(table, method.name) for method in METHODS[1:]]
     assert stops == [1, 2, None, 2]
-    said = EXPERIMENT.conclude(table)
+    said = STUDY.conclude(table)
     assert "8 sequences at once make 4.0 times as many tokens per second as one" in said
     assert f"{METHODS[1].name}: never pays (0.95× to 0.50×)" in said
     assert f"{METHODS[2].name}: stops paying at 2 (1.33× to 0.67×)" in said
@@ -236,4 +236,4 @@ def test_every_size_is_measured_with_every_method():
     imposed = [row for row in last.rows if "imposed" in row["method"]]
     for row in imposed:
         assert row["acceptance"] == pytest.approx(0.8, abs=0.2)
-    EXPERIMENT.conclude(last.rows)
+    STUDY.conclude(last.rows)

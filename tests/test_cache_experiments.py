@@ -45,6 +45,7 @@ def test_every_kind_and_precision_is_measured_at_every_context_that_fits(sizes):
     }
     assert len(cached) == 11 * 3
     assert sizes.keys() == cached | {("uncached, f32", context) for context in (64, 512)}
+    assert cache.STUDY.conclude([*sizes.values()]).startswith("At 1,014 tokens, the paged ")
 
 
 def test_memory_grows_with_context_and_precision_and_is_both_models_in_speculation(sizes):
@@ -73,15 +74,8 @@ def test_allocations_are_counted_where_there_are_blocks(sizes):
         doublings = sum(8 * 2**n < blocks + 2 for n in range(9))
         assert row["resized"] in (2 * doublings, 2 * (doublings + 1))
     assert number(sizes["paged, f16", 512]["resized"]) > number(sizes["paged, f16", 64]["resized"])
-
-
-def test_the_growth_of_the_process_is_read_for_every_kind(sizes):
     expected = bool(process_memory())  # not every system reports it
     assert {row["grown"] is not None for row in sizes.values()} == {expected}
-
-
-def test_its_sentence_names_the_longest_context(sizes):
-    assert cache.EXPERIMENT.conclude([*sizes.values()]).startswith("At 1,014 tokens, the paged ")
 
 
 def test_lossless_compression_gives_back_what_it_was_given():
@@ -94,7 +88,7 @@ def test_lossless_compression_gives_back_what_it_was_given():
 
 
 def test_compression_compares_every_precision_with_f32():
-    *_, result = compression.EXPERIMENT.measure(tiny_setup())
+    *_, result = compression.STUDY.measure(tiny_setup())
     assert result.complete
     first, *others = result.rows
     assert [row["precision"] for row in result.rows] == ["f32", "f16", "u8", "u4"]
@@ -103,11 +97,11 @@ def test_compression_compares_every_precision_with_f32():
     megabytes = [number(row["mb"]) for row in result.rows]
     assert megabytes == sorted(megabytes, reverse=True)
     assert all(number(row["ratio"]) > 0.9 for row in result.rows)
-    assert compression.EXPERIMENT.conclude(result.rows).startswith("Beside f32, u8 takes ")
+    assert compression.STUDY.conclude(result.rows).startswith("Beside f32, u8 takes ")
 
 
 def test_selective_caches_are_compared_with_the_whole_one():
-    *_, result = window.EXPERIMENT.measure(tiny_setup())
+    *_, result = window.STUDY.measure(tiny_setup())
     assert result.complete
     kept = [(row["tokens"], row["kept"]) for row in result.rows]
     # The tiny pair has no room for more.
@@ -117,13 +111,13 @@ def test_selective_caches_are_compared_with_the_whole_one():
     for row in selective:
         assert row["top1"] > 0.99  # nothing is forgotten but while the answer grows
         assert row["mb"] == whole["mb"]
-    assert window.EXPERIMENT.conclude(result.rows).startswith("Of 512 tokens, 512 take ")
+    assert window.STUDY.conclude(result.rows).startswith("Of 512 tokens, 512 take ")
 
 
 @pytest.mark.parametrize(("mass", "said"), [(2.5, "no better"), (2.1, "better")])
 def test_the_sentence_on_selective_caches_says_which_rule_is_better(mass, said):
     """On average: in the shorter text here, the window loses nothing."""
-    experiment = window.EXPERIMENT
+    experiment = window.STUDY
     rows = [
         {"tokens": tokens, "kept": kept, "top1": 1.0, "loss": loss, "mb": 1.0}
         for tokens, of_window in ((1024, 2.0), (4096, 2.6))

@@ -48,25 +48,23 @@ def test_a_token_costs_its_share_of_all_models_passes() -> None:
     }
 
 
-def write_zone(root: Path, zone: str, name: str, energy: int) -> None:
-    (root / zone).mkdir(parents=True, exist_ok=True)
-    for file, value in (("name", name), ("energy_uj", energy), ("max_energy_range_uj", 1_000_000)):
-        (root / zone / file).write_text(f"{value}\n")
-
-
 def test_joules_are_of_all_packages_and_of_nothing_twice(tmp_path: Path) -> None:
     """A package's cores are part of it, and the platform has the packages in it."""
-    zones = ("package-0", 100_000), ("package-1", 900_000), ("core", 0), ("psys", 0)
-    names = "intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0", "intel-rapl:2"
-    for zone, (name, energy) in zip(names, zones, strict=True):
-        write_zone(tmp_path, zone, name, energy)
+    zones = {"0": ("package-0", 100_000), "1": ("package-1", 900_000), "0:0": ("core", 0)}
+    zones["2"] = ("psys", 0)
+
+    def write(added: int) -> None:
+        for zone, (name, energy) in zones.items():
+            folder = tmp_path / f"intel-rapl:{zone}"
+            folder.mkdir(exist_ok=True)
+            now = (energy + added) % 1_000_000  # one of them starts anew
+            for file, value in (("name", name), ("energy_uj", now), ("max_energy_range_uj", 10**6)):
+                (folder / file).write_text(f"{value}\n")
+
+    write(0)
     meter = EnergyMeter(tmp_path)
     before = meter.read()
-    for zone, (name, energy) in zip(names, zones, strict=True):
-        write_zone(tmp_path, zone, name, (energy + 300_000) % 1_000_000)  # one of them starts anew
+    write(300_000)
     assert meter.joules_since(before) == pytest.approx(0.6)
-
-
-def test_without_rapl_there_are_no_joules(tmp_path: Path) -> None:
-    meter = EnergyMeter(tmp_path / "absent")
-    assert meter.joules_since(meter.read()) is None
+    absent = EnergyMeter(tmp_path / "absent")
+    assert absent.joules_since(absent.read()) is None

@@ -1,23 +1,22 @@
-"""Experiments: what each measures, their command, and their tab."""
+"""Studies: what each measures, their command, and their tab on the page."""
 
 import json
 import subprocess
 import sys
-from dataclasses import asdict
-from itertools import pairwise
+from dataclasses import asdict, replace
 
 import pytest
 from playwright.sync_api import expect
 
 from lab import __main__ as command
+from lab import saved as results
 from lab.draft_lengths import LENGTHS, NONE, REPEATS
 from lab.prompts import KINDS
-from lab.registry import EXPERIMENTS, find_experiment
+from lab.registry import STUDIES, find_study
 from lab.result import Column, Mark, Result
 from lab.saved import Saved, path_of, save, saved
 from lab.studies import identical, lengths, ratio, request, signatures, typical
 from pipeline.environment import MemoryUse
-from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.trace.signatures import KINDS as KINDS_OF_SIGNATURES
 from tests.fake_dolly import FakeDolly, setup
@@ -27,16 +26,12 @@ from ui.tabs import experiments as tab
 from ui.tabs.experiments import VIEWS, ExperimentView
 
 
-def run(experiment, dolly, **changes):
+def run(study, dolly, **changes):
     """The complete result."""
     asked = Request("Say it", max_new_tokens=12)
-    *_, result = experiment.measure(setup(dolly, asked, **changes))
+    *_, result = study.measure(setup(dolly, asked, **changes))
     assert result.complete
     return result
-
-
-def names(experiment):
-    return [column.name for column in experiment.columns]
 
 
 class Alike(FakeDolly):
@@ -46,42 +41,33 @@ class Alike(FakeDolly):
         return self._target()
 
 
-# --- every experiment -----------------------------------------------------------------------------
+# --- every study ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_is_described_in_full(name):
-    experiment = find_experiment(name)
-    assert experiment.question.endswith("?")
-    assert experiment.command.startswith(f"python -m lab {name}")
-    assert len({*names(experiment)}) == len(experiment.columns)
-    chart = experiment.chart
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_is_described_in_full_and_its_committed_result_is_of_it_as_it_is_now(name):
+    study = find_study(name)
+    names = [column.name for column in study.columns]
+    assert study.question.endswith("?")
+    assert study.command.startswith(f"python -m lab {name}")
+    assert len({*names}) == len(names)
+    chart = study.chart
     shown = {chart.x, *chart.y, *(chart.whiskers or ()), *filter(None, [chart.series])}
-    assert shown <= {*names(experiment)}
+    assert shown <= {*names}
+    if last := saved(name):
+        whole = json.loads(path_of(name).read_text())
+        assert (whole["study"], whole["question"]) == (name, study.question)
+        assert whole["columns"] == [asdict(column) for column in study.columns]
+        assert {key for row in last.rows for key in row} <= {*names}
+        assert last.sentence == study.conclude(last.rows)
+        assert study.holds(last.rows)
 
 
-def test_a_committed_result_is_of_its_experiment_as_it_is_now():
-    for experiment in EXPERIMENTS.values():
-        if last := saved(experiment):
-            whole = json.loads(path_of(experiment).read_text())
-            assert whole["columns"] == [asdict(column) for column in experiment.columns]
-            assert {key for row in last.rows for key in row} <= {*names(experiment)}
-            assert last.sentence == experiment.conclude(last.rows)
-
-
-def test_an_unknown_experiment_is_one_line_that_names_all():
-    with pytest.raises(UserError, match="experiment: “speed” — choose one of request, "):
-        find_experiment("speed")
-
-
-def test_a_cell_is_shown_in_its_columns_unit():
+def test_a_cell_is_shown_in_its_columns_unit_and_a_result_says_how_far_it_is():
     share, count = Column("a", "Accepted", "%", 1), Column("n", "Texts", digits=0)
     assert [share.heading, count.heading] == ["Accepted, %", "Texts"]
     assert [share.text(0.5), share.text(None), count.text(3)] == ["50.0", "", "3"]
     assert [count.text("none"), count.text(True), count.text(False)] == ["none", "yes", "no"]
-
-
-def test_a_result_says_how_far_it_is():
     assert Result(doing="compiling the models").progress == "compiling the models"
     assert Result(done=3, planned=9).progress == "3 of 9 measured"
     assert Result(done=9, planned=9).progress == ""
@@ -89,22 +75,54 @@ def test_a_result_says_how_far_it_is():
 
 
 def test_a_saved_result_is_read_as_it_was(tmp_path):
-    result = run(request.EXPERIMENT, FakeDolly(PLAIN))
-    assert saved(request.EXPERIMENT, tmp_path) is None
-    save(request.EXPERIMENT, result, tmp_path)
-    last = saved(request.EXPERIMENT, tmp_path)
+    result = replace(run(request.STUDY, FakeDolly(PLAIN)), figures={"beside": [1, 2]})
+    assert saved("request", tmp_path) is None
+    save(request.STUDY, result, tmp_path)
+    last = saved("request", tmp_path)
     assert (last.rows, last.pair, last.created) == (result.rows, result.pair, result.created)
-    assert last.sentence == request.EXPERIMENT.conclude(result.rows)
+    assert (last.figures, last.sentence) == (
+        {"beside": [1, 2]},
+        request.STUDY.conclude(result.rows),
+    )
     assert last.badge == f"Measured {result.created[:10]} on {last.environment['cpu']}"
 
 
-def test_experiments_load_neither_gradio_nor_openvino():
-    heavy = "{'gradio', 'openvino', 'torch'}"
+def test_the_registry_loads_nothing_heavy():
+    heavy = "{'gradio', 'openvino', 'torch', 'transformers', 'scipy', 'playwright'}"
     code = f"import sys, lab.__main__; print({heavy} & {{*sys.modules}})"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert loaded.strip() == "set()"
+
+
+def test_the_page_works_where_the_laboratory_is_not_there():
+    """Without the tab, and without the results that other tabs show."""
+    code = """if True:
+        import sys
+        class Absent:
+            def find_spec(self, name, *_):
+                if name.partition(".")[0] == "lab":
+                    raise ModuleNotFoundError(name=name)
+        sys.meta_path.insert(0, Absent())
+        from pipeline.models.choice import Choice
+        from pipeline.models.pairs import find_pair
+        from pipeline.models.store import Store
+        from ui.page import Page
+        from ui.run.loader import Loader
+        from ui.run.race import replayed
+        from ui.run.recorded import recorded
+        from ui.tabs import cache, how
+        from ui.tabs.registry import TABS
+        Page(Loader(Choice(find_pair("dolly-smol"), Store()), lambda choice: sys.exit()))
+        shown = replayed(recorded(), "Recorded").tabs
+        assert {tab.name for tab in TABS} - {*shown} == {"digits", "api"}, shown.keys()
+        assert (cache.saved(), how.paper()) == (None, None)
+        assert "experiment" not in replayed(recorded(), "Recorded").tour
+        print(*(name for name in sys.modules if name.partition(".")[0] == "lab"))
+    """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.stdout, ended.returncode) == ("\n", 0), ended.stderr
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -121,7 +139,7 @@ def here(monkeypatch, tmp_path):
 def test_the_command_prints_the_table_and_what_came_out_and_keeps_both(here, capsys):
     assert command.main(["request", "--repeats", "1"]) == 0
     out = capsys.readouterr().out
-    last = saved(request.EXPERIMENT, here)
+    last = saved("request", here)
     assert [row["length"] for row in last.rows] == [*LENGTHS]
     assert last.sentence in out
     heading, *lines = out.splitlines()
@@ -130,29 +148,37 @@ def test_the_command_prints_the_table_and_what_came_out_and_keeps_both(here, cap
     assert str(here / "request.json") in out
 
 
-def test_the_list_names_every_experiment_with_question_time_and_last_result(capsys):
+def test_the_command_fails_if_what_a_study_claims_does_not_hold(here, monkeypatch):
+    wrong = replace(request.STUDY, holds=lambda rows: False)
+    monkeypatch.setitem(STUDIES, "request", wrong)
+    assert command.main(["request", "--repeats", "1"]) == 1
+
+
+def test_the_list_names_every_study_with_question_time_and_last_result(capsys):
     assert command.main(["--list"]) == 0
     out = capsys.readouterr().out
-    for experiment in EXPERIMENTS.values():
-        assert f"{experiment.name}: {experiment.question}\n    {experiment.takes}: " in out
-    assert "no result yet" in out or all(map(saved, EXPERIMENTS.values()))
+    for study in STUDIES.values():
+        assert f"{study.name}: {study.question}\n    {study.takes}: {study.command}" in out
+        if last := saved(study.name):
+            assert f"    {last.sentence} ({last.badge})" in out
+    assert out.count("no result yet") == sum(not saved(name) for name in STUDIES)
 
 
-def test_the_list_has_the_last_result_in_a_sentence(monkeypatch, capsys):
-    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
-    sentence = request.EXPERIMENT.conclude(rows)
-    last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
-    monkeypatch.setattr(command, "saved", lambda experiment: last)
-    assert command.main(["--list"]) == 0
-    assert f"{sentence} (Measured 2026-01-02 on A processor)" in capsys.readouterr().out
+def test_a_study_has_arguments_of_its_own(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["lossless", "--help"])
+    assert {"--sampled", "--data", "--contexts"} <= {*capsys.readouterr().out.split()}
 
 
 def test_the_command_refuses_in_one_line(here, capsys):
     assert command.main(["nothing"]) == 2
     assert command.main(["request", "--weights", "int8"]) == 2
     assert command.main(["request", "--repeats", "-1"]) == 2
+    assert command.main(["full_size"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["experiment", "weights", "repeats"]
+    kinds = [line.split(":")[0] for line in lines]
+    assert kinds == ["study", "weights", "repeats", "tokenizer"]
+    assert "“nothing” — choose one of request, " in lines[0]
 
 
 # --- what each measures ---------------------------------------------------------------------------
@@ -160,7 +186,7 @@ def test_the_command_refuses_in_one_line(here, capsys):
 
 def test_every_draft_length_is_measured_on_the_request_of_the_form():
     dolly = FakeDolly(PLAIN)
-    result = run(request.EXPERIMENT, dolly)
+    result = run(request.STUDY, dolly)
     assert [row["length"] for row in result.rows] == [*LENGTHS]
     assert len(dolly.started) == REPEATS * len(LENGTHS)
     assert {each.trace().request["instruction"] for each in dolly.started} == {"Say it"}
@@ -170,60 +196,50 @@ def test_every_draft_length_is_measured_on_the_request_of_the_form():
     assert result.rows[0]["acceptance"] is None
     best = min(result.rows[:-1], key=lambda row: row["ms"])
     name = "no drafting" if best["length"] == NONE else f"K = {best['length']}"
-    assert f"is {name}, {best['speedup']:.2f}×" in request.EXPERIMENT.conclude(result.rows)
+    assert f"is {name}, {best['speedup']:.2f}×" in request.STUDY.conclude(result.rows)
 
 
 @pytest.fixture(scope="module")
 def by_kind():
-    """The result on every kind of prompt, and what was started for it."""
-    dolly = FakeDolly(PLAIN)
-    return run(lengths.EXPERIMENT, dolly, repeats=1), dolly.started
+    return run(lengths.STUDY, FakeDolly(PLAIN), repeats=1)
 
 
 def test_every_draft_length_is_measured_on_every_kind_of_prompt(by_kind):
-    result, started = by_kind
-    cells = [(row["kind"], row["length"]) for row in result.rows]
+    cells = [(row["kind"], row["length"]) for row in by_kind.rows]
     assert cells == [(kind, length) for kind in KINDS for length in LENGTHS]
-    assert len(started) == sum(map(len, KINDS.values())) * len(LENGTHS)
-
-
-def test_what_is_said_of_auto_is_what_the_rows_say():
     rows = [
         {"kind": kind, "length": length, "ms": ms, "speedup": 10 / ms}
         for kind, times in {"a": (10, 8, 8.2), "b": (10, 12, 11), "c": (10, 5, 5)}.items()
         for length, ms in zip((NONE, "4", "auto"), times, strict=True)
     ]
-    said = lengths.EXPERIMENT.conclude(rows)
+    said = lengths.STUDY.conclude(rows)
     assert said.startswith("auto is 1.22× as fast")  # the median of 10/8.2, 10/11 and 10/5
     assert "within 5 % of the best fixed length for 2 of them, and +10 %" in said
 
 
-def test_with_the_target_as_its_draft_everything_is_accepted_and_nothing_changes():
-    result = run(identical.EXPERIMENT, Alike(PLAIN))
+def test_with_the_target_as_its_draft_everything_is_accepted_and_another_is_noticed():
+    result = run(identical.STUDY, Alike(PLAIN))
     for row in result.rows:
         assert row["acceptance"] == row["identical"] == 1
         assert row["block"] == row["length"] + 1
         # A round costs 1 + 0.2 K steps by the fake's costs.
         wanted = (row["length"] + 1) / (1 + 0.2 * row["length"])
         assert row["predicted"] == pytest.approx(wanted)
-    assert identical.EXPERIMENT.conclude(result.rows).startswith("Every draft is accepted")
-
-
-def test_a_draft_that_is_not_the_target_is_noticed():
-    result = run(identical.EXPERIMENT, FakeDolly(PLAIN))
-    assert min(row["acceptance"] for row in result.rows) < 1
-    assert identical.EXPERIMENT.conclude(result.rows).startswith("A draft is rejected")
+    assert identical.STUDY.conclude(result.rows).startswith("Every draft is accepted")
+    other = run(identical.STUDY, FakeDolly(PLAIN))
+    assert min(row["acceptance"] for row in other.rows) < 1
+    assert identical.STUDY.conclude(other.rows).startswith("A draft is rejected")
 
 
 def test_exact_verification_keeps_the_distribution_and_typical_acceptance_does_not():
-    result = run(typical.EXPERIMENT, FakeDolly(PLAIN))
+    result = run(typical.STUDY, FakeDolly(PLAIN))
     assert len(result.rows) == 8  # two drafters, two temperatures, two rules
     for exact, lossy in zip(result.rows[::2], result.rows[1::2], strict=True):
         assert (exact["rule"], lossy["rule"]) == ("token", "typical")
         assert exact["tested"] == pytest.approx(0, abs=1e-6)
         assert exact["speedup"] == 1
         assert 0.01 < lossy["per_token"] <= lossy["tested"] < 1
-    said = typical.EXPERIMENT.conclude(result.rows)
+    said = typical.STUDY.conclude(result.rows)
     assert f"{max(row['per_token'] for row in result.rows):.3f} in total variation" in said
 
 
@@ -232,19 +248,18 @@ def test_signatures_are_counted_by_races_and_kinds():
         def memory_uses(self):
             return (MemoryUse("it", 95, 100, "ask for less"),)
 
-    result = run(signatures.EXPERIMENT, FakeDolly([f" w{i}" for i in range(60)]), repeats=3)
-    assert [row["count"] for row in result.rows] == [3, 3, 6, 1]
-    assert [row["memory"] for row in result.rows] == [0] * 4
-    full = run(signatures.EXPERIMENT, Full([f" w{i}" for i in range(60)]), repeats=3)
-    assert [row["memory"] for row in full.rows] == [3, 3, 6, 1]
-    said = signatures.EXPERIMENT.conclude(full.rows)
-    fired = sum(row[name] for row in full.rows[:2] for name in KINDS_OF_SIGNATURES)
+    for kind, fired in ((FakeDolly, [0] * 4), (Full, [3, 3, 6, 1])):
+        result = run(signatures.STUDY, kind([f" w{i}" for i in range(60)]), repeats=3)
+        assert [row["count"] for row in result.rows] == [3, 3, 6, 1]
+        assert [row["memory"] for row in result.rows] == fired
+    said = signatures.STUDY.conclude(result.rows)
+    fired = sum(row[name] for row in result.rows[:2] for name in KINDS_OF_SIGNATURES)
     assert said.startswith(f"{fired} signatures on 6 normal races.")
 
 
 # --- the tab --------------------------------------------------------------------------------------
 
-REQUEST = next(view for view in VIEWS if view.experiment is request.EXPERIMENT)
+REQUEST = next(view for view in VIEWS if view.experiment is request.STUDY)
 
 
 def shown(view, result, state="running"):
@@ -254,55 +269,41 @@ def shown(view, result, state="running"):
 @pytest.fixture
 def last(monkeypatch):
     """A result that is committed."""
-    rows = run(request.EXPERIMENT, FakeDolly(PLAIN)).rows
-    sentence = request.EXPERIMENT.conclude(rows)
+    rows = run(request.STUDY, FakeDolly(PLAIN)).rows
+    sentence = request.STUDY.conclude(rows)
     last = Saved("2026-01-02T03:04:05", {"cpu": "A processor"}, {}, rows, sentence)
-    monkeypatch.setattr(tab, "saved", lambda experiment: last)
+    monkeypatch.setattr(tab, "last_result", lambda name: last)
     return last
-
-
-def test_the_committed_result_is_plotted_with_its_table_sentence_and_badge(last):
-    view = ExperimentView(request.EXPERIMENT)
-    value = shown(view, None, "saved")
-    (plot,) = value["plots"].values()
-    assert [row[0] for row in plot["table"]["rows"]] == [*LENGTHS]
-    assert plot["data"][0]["x"] == [*LENGTHS]
-    assert value["experiment"]["sentence"] == last.sentence
-    assert value["experiment"]["badge"] == "Measured 2026-01-02 on A processor"
 
 
 def test_every_committed_result_is_a_figure_that_plotly_knows():
     for view in VIEWS:
-        last = saved(view.experiment)
+        last = results.saved(view.experiment.name)
         assert view.plot.draw(tab.Shown(last.rows if last else (), "")).checked
 
 
 def test_bars_and_lines_of_several_series_differ_in_more_than_colour(by_kind):
-    result, _ = by_kind
-    view = ExperimentView(lengths.EXPERIMENT)
-    lines = view.plot.draw(tab.Shown(result.rows, result.created)).data
+    view = ExperimentView(lengths.STUDY)
+    lines = view.plot.draw(tab.Shown(by_kind.rows, "")).data
     assert [line["name"] for line in lines] == [*KINDS]
     assert len({(line["line"]["dash"], line["marker"]["symbol"]) for line in lines}) == len(KINDS)
-    result = run(identical.EXPERIMENT, Alike(PLAIN))
-    view = ExperimentView(identical.EXPERIMENT)
-    bars = view.plot.draw(tab.Shown(result.rows, result.created)).data
+    view = ExperimentView(identical.STUDY)
+    bars = view.plot.draw(tab.Shown(run(identical.STUDY, Alike(PLAIN)).rows, "")).data
     assert [bar["name"] for bar in bars] == ["Measured speedup", "Predicted speedup"]
     assert len({bar["marker"]["pattern"]["shape"] for bar in bars}) == 2
 
 
 def test_bars_are_what_was_measured_with_the_range_of_all_answers():
-    result = run(request.EXPERIMENT, FakeDolly(PLAIN))
+    result = run(request.STUDY, FakeDolly(PLAIN))
     (bars,) = REQUEST.plot.draw(tab.Shown(result.rows, result.created)).data
     assert bars["x"] == [*LENGTHS]
     assert bars["y"] == pytest.approx([row["ms"] for row in result.rows], abs=1e-4)
-    for place, row in enumerate(result.rows):
-        assert bars["y"][place] + bars["error_y"]["array"][place] == pytest.approx(
-            row["slowest"], abs=1e-4
-        )
+    reached = [y + up for y, up in zip(bars["y"], bars["error_y"]["array"], strict=True)]
+    assert reached == pytest.approx([row["slowest"] for row in result.rows], abs=1e-4)
 
 
 def test_points_of_comparison_and_a_race_stand_beside_the_lines():
-    view = next(view for view in VIEWS if view.experiment is ratio.EXPERIMENT)
+    view = next(view for view in VIEWS if view.experiment is ratio.STUDY)
     speedups = {"2×": (0.5, 1.5), "4×": (0.6, 2.0), "10×": (0.7, 2.4)}
     rows = [
         {"ratio": name, "acceptance": float(a), "speedup": s, "lowest": s - 0.1, "highest": s + 0.2}
@@ -322,53 +323,46 @@ def test_points_of_comparison_and_a_race_stand_beside_the_lines():
 
 def test_a_finished_race_is_on_the_plot_of_ratios_and_on_no_other():
     trace = ran(max_new_tokens=40)
-    values = tab.race_values(trace)
-    assert [*values] == ["experiment-ratio"]
-    (plot,) = json.loads(values["experiment-ratio"])["plots"].values()
+    for race, on in ((trace, True), (alone(trace, "speculative"), False)):
+        values = tab.race_values(race)
+        assert [*values] == ["experiment-ratio"]
+        (plot,) = json.loads(values["experiment-ratio"])["plots"].values()
+        assert plot["data"][-1]["name"].startswith("the race above") is on
+    (plot,) = json.loads(tab.race_values(trace)["experiment-ratio"])["plots"].values()
     assert plot["data"][-1]["y"] == [pytest.approx(trace.speedup, abs=1e-4)]
-    (plot,) = json.loads(tab.race_values(alone(trace, "speculative"))["experiment-ratio"])[
-        "plots"
-    ].values()
-    assert not any(line["name"].startswith("the race above") for line in plot["data"])
 
 
 def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_on(last):
-    view = ExperimentView(request.EXPERIMENT)
-    results = [
-        *request.EXPERIMENT.measure(setup(FakeDolly(PLAIN), Request("Say it", max_new_tokens=12)))
-    ]
+    view = ExperimentView(request.STUDY)
+    asked = setup(FakeDolly(PLAIN), Request("Say it", max_new_tokens=12))
+    measured = [*request.STUDY.measure(asked)]
     committed = shown(view, None, "saved")
-    begun = shown(view, results[0])
+    (plot,) = committed["plots"].values()
+    assert [row[0] for row in plot["table"]["rows"]] == plot["data"][0]["x"] == [*LENGTHS]
+    texts = {name: committed["experiment"][name] for name in ("sentence", "badge")}
+    badge = "Measured 2026-01-02 on A processor"
+    assert texts == {"sentence": last.sentence, "badge": badge}
+    begun = shown(view, measured[0])
     assert begun["plots"] == committed["plots"]
-    assert begun["experiment"]["badge"] == committed["experiment"]["badge"]
-    assert begun["experiment"]["progress"] == "0 of 30 measured"
-    first = next(result for result in results if result.rows)
-    part = shown(view, first)
-    assert part["experiment"] == {
+    assert begun["experiment"] == {
+        **committed["experiment"],
         "state": "running",
-        "badge": "",
-        "sentence": "",
-        "progress": "1 of 30 measured",
-        "plotted": "yes",
+        "progress": "0 of 30 measured",
     }
-    whole = shown(view, results[-1], "done")
-    assert whole["experiment"]["badge"] == "Measured here"
-    assert whole["experiment"]["sentence"] == request.EXPERIMENT.conclude(results[-1].rows)
+    part = shown(view, next(result for result in measured if result.rows))["experiment"]
+    assert (part["badge"], part["sentence"]) == ("", "")
+    assert (part["progress"], part["plotted"]) == ("1 of 30 measured", "yes")
+    whole = shown(view, measured[-1], "done")["experiment"]
+    assert whole["badge"] == "Measured here"
+    assert whole["sentence"] == request.STUDY.conclude(measured[-1].rows)
 
 
-def test_an_experiment_without_a_result_says_so(monkeypatch):
-    monkeypatch.setattr(tab, "saved", lambda experiment: None)
-    value = shown(ExperimentView(request.EXPERIMENT), None, "saved")
+def test_a_study_without_a_result_says_so(monkeypatch):
+    monkeypatch.setattr(tab, "last_result", lambda name: None)
+    value = shown(ExperimentView(request.STUDY), None, "saved")
     assert value["experiment"]["sentence"] == "Not measured yet."
     assert value["experiment"]["plotted"] == "no"
     assert value["plots"]["request"]["table"]["rows"] == []
-
-
-def test_only_what_takes_a_minute_at_most_is_run_on_the_page():
-    for view in VIEWS:
-        where = "page" if view.experiment.seconds <= 60 else "terminal"
-        assert f'data-where="{where}"' in view.markup
-        assert view.experiment.command in view.markup
 
 
 # --- in the browser -------------------------------------------------------------------------------
@@ -379,13 +373,13 @@ def card(page, name):
     return page.locator(f".experiment[data-experiment={name}]")
 
 
-def test_the_page_shows_the_committed_results_at_once(page):
+def test_the_page_shows_the_committed_results_at_once_and_runs_only_short_studies(page):
     for view in VIEWS:
         of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")["experiment"]
         of_view.locator(".came-out", has_text=texts["sentence"]).wait_for()
         expect(of_view.locator(".measured")).to_have_text(texts["badge"])
-        assert of_view.locator(".start").is_visible() == view.experiment.brief
-        assert of_view.locator(".command").is_visible() != view.experiment.brief
+        assert of_view.locator(".start").is_visible() == (view.experiment.seconds <= 60)
+        assert of_view.locator(".command").is_visible() == (view.experiment.seconds > 60)
         of_view.scroll_into_view_if_needed()
         if texts["plotted"] == "yes":
             of_view.locator(".js-plotly-plot .main-svg").first.wait_for()
@@ -393,26 +387,7 @@ def test_the_page_shows_the_committed_results_at_once(page):
             expect(of_view.locator("[data-plot]")).to_be_hidden()
 
 
-@pytest.mark.parametrize(("width", "columns"), [(360, 1), (1366, 2)])
-def test_no_card_is_longer_than_what_it_holds(browser, url, width, columns):
-    with opened(browser, url, width) as page:
-        card(page, VIEWS[-1].experiment.name).wait_for()
-        boxes = page.eval_on_selector_all(
-            ".experiment",
-            """(cards) => cards.map((card) => {
-                const { left, top, bottom } = card.getBoundingClientRect();
-                const ends = [...card.children].map((each) => each.getBoundingClientRect().bottom);
-                return [left, top, bottom, Math.max(...ends)];
-            })""",
-        )
-        assert len({left for left, *_ in boxes}) == columns
-        assert all(bottom - held < 32 for _, _, bottom, held in boxes)
-        for above, below in pairwise(boxes):
-            if above[0] == below[0]:
-                assert 0 < below[1] - above[2] < 32
-
-
-def test_an_experiment_is_run_on_the_page(page):
+def test_a_study_is_run_on_the_page(page):
     of_request = card(page, "request")
     of_request.get_by_role("button", name="Run “Your request” here").click()
     of_request.locator(".measured", has_text="Measured here").wait_for()
@@ -421,7 +396,6 @@ def test_an_experiment_is_run_on_the_page(page):
         "The fastest fixed draft length is", use_inner_text=True
     )
     of_request.get_by_text("As a table").click()
-    of_request.locator("tbody tr").nth(len(LENGTHS) - 1).wait_for()
     expect(of_request.locator("tbody tr")).to_have_count(len(LENGTHS))
     expect(page.locator(".panes[data-source=record]")).to_be_visible()  # the run shown stays
     with page.expect_download() as download:
@@ -429,7 +403,7 @@ def test_an_experiment_is_run_on_the_page(page):
     assert download.value.suggested_filename == "dolly-request.csv"
 
 
-def test_an_experiment_is_stopped_where_it_was_started(page, dolly):
+def test_a_study_is_stopped_where_it_was_started(page, dolly):
     dolly.pause = 0.02
     of_request = card(page, "request")
     of_request.get_by_role("button", name="Run “Your request” here").click()
@@ -452,7 +426,7 @@ def test_the_page_says_in_one_line_why_it_could_not_measure(page, dolly):
     expect(of_request.locator(".came-out")).to_have_text(texts["sentence"])
 
 
-def test_an_experiment_waits_for_the_run_before_it(browser):
+def test_a_study_waits_for_the_run_before_it(browser):
     dolly, long = FakeDolly(PLAIN, pause=0.2), "?max_new_tokens=512"
     with served(dolly) as url, opened(browser, url + long) as first, opened(browser, url) as second:
         first.get_by_test_id("run").click()

@@ -6,7 +6,7 @@ import pytest
 from lab.answers import Condition, answered
 from lab.quality import Quality, compared, distributions, written
 from lab.studies import precision
-from lab.studies.precision import EXPERIMENT
+from lab.studies.precision import STUDY
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
@@ -39,13 +39,9 @@ def test_a_model_is_as_good_as_itself_on_its_own_text(temperature):
     assert compared(found, found).top1 == 1
     if not temperature:
         assert found[0].argmax(axis=1).tolist() == [*text.answer]
-
-
-def test_an_answer_ends_with_the_end_key():
-    model, greedy = tiny().models().target, SamplingParams()
-    (whole,) = written(model, [PROMPT], greedy, 12, model.vocab_size, frozenset())
-    (cut,) = written(model, [PROMPT], greedy, 12, model.vocab_size, frozenset(whole.answer[3:4]))
-    assert [*cut.answer] == [*whole.answer[: whole.answer.index(whole.answer[3]) + 1]]
+    end = frozenset(text.answer[3:4])
+    (cut,) = written(model, [PROMPT], params, 12, model.vocab_size, end)
+    assert [*cut.answer] == [*text.answer[: text.answer.index(text.answer[3]) + 1]]
 
 
 def test_every_pair_of_precisions_has_a_row_for_each_kind_of_text():
@@ -65,7 +61,7 @@ def test_every_pair_of_precisions_has_a_row_for_each_kind_of_text():
     peaks = dict.fromkeys(precision._PAIRS, None)  # not measurable on every system
     rows = [*precision._rows(qualities, peaks, answers)]
     assert len(rows) == 2 * len(precision._PAIRS)
-    assert {key for row in rows for key in row} == {c.name for c in EXPERIMENT.columns}
+    assert {key for row in rows for key in row} == {c.name for c in STUDY.columns}
     assert {row["identical"] for row in rows if row["text"] == "greedy"} == {1}
     assert {row["identical"] for row in rows if row["text"] == "sampled"} == {None}
-    assert "90.0 % of positions" in EXPERIMENT.conclude(rows)
+    assert "90.0 % of positions" in STUDY.conclude(rows)

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench import Speedup
 from lab.imposed import Imposed, accepted_counts
 from lab.shapes import SHAPES, draft_of
 from lab.studies.ratio import (
     ACCEPTANCES,
-    EXPERIMENT,
     LENGTHS,
     RATIOS,
+    STUDY,
     TARGETS,
     Run,
+    Speedup,
     measured,
     rows_of,
 )
@@ -26,8 +26,6 @@ from pipeline.decoding.sampling import SamplingParams
 from tests.fakes import FakeLM
 from tests.tiny import tiny_folder
 from tests.traces import alone, ran
-
-# --- an imposed acceptance ------------------------------------------------------------------------
 
 
 @given(st.floats(0, 1), st.integers(1, 8), st.integers(4, 40), st.integers(0, 99))
@@ -53,11 +51,10 @@ def test_as_many_drafted_tokens_are_accepted_as_planned_and_no_others(likeness):
         assert len(step.tokens) == count + 1
 
 
-# --- drafts of a size -----------------------------------------------------------------------------
-
-
 def test_a_draft_has_about_the_wanted_size_whole_heads_and_is_shallower_than_its_target():
-    for target in map(SHAPES.__getitem__, TARGETS):
+    for name in TARGETS:
+        target = SHAPES[name]
+        assert target.parameters == pytest.approx(1e6 * int(name.rstrip("M")), rel=0.02)
         for ratio in RATIOS:
             draft = draft_of(target.parameters / ratio)
             assert draft.parameters == pytest.approx(target.parameters / ratio, rel=0.1)
@@ -65,14 +62,6 @@ def test_a_draft_has_about_the_wanted_size_whole_heads_and_is_shallower_than_its
             assert draft.layers < target.layers
             assert draft.trimmed
             assert draft.vocabulary < target.vocabulary
-
-
-def test_the_targets_have_the_sizes_of_their_names():
-    for name in TARGETS:
-        assert SHAPES[name].parameters == pytest.approx(1e6 * int(name.rstrip("M")), rel=0.02)
-
-
-# --- what came out --------------------------------------------------------------------------------
 
 
 def runs(speed, targets=TARGETS, error=0.0):
@@ -110,23 +99,20 @@ def test_a_row_has_the_median_of_the_targets_their_range_and_the_fastest_length(
 
 
 def test_the_question_is_answered_by_the_least_ratio_that_pays():
-    said = EXPERIMENT.conclude([*rows_of(runs(linear, ("60M",), error=0.03))])
+    said = STUDY.conclude([*rows_of(runs(linear, ("60M",), error=0.03))])
     assert said.startswith("No, 2× is enough, if 80 % of tested drafts are accepted")
     assert "at 1.30×, 1.50×, 1.70×, 1.90× and 2.10× autoregression" in said
     assert "from an acceptance of 50 %, 40 %, 33 %, 29 % and 25 % on" in said
     assert "random weights and imposed acceptance" in said
     assert "error is 3.0 %" in said
-
-
-def test_the_answer_is_yes_where_only_drafts_ten_times_smaller_pay():
     rows = [*rows_of(runs(lambda ratio, a: (0.4 if ratio < 10 else 1.0) + a / 2, ("60M",)))]
-    said = EXPERIMENT.conclude(rows)
+    said = STUDY.conclude(rows)
     assert said.startswith("Yes, if 80 %")
     assert "from an acceptance of none, none, 0 %, 0 % and 0 % on" in said
 
 
 def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():
-    marks = EXPERIMENT.chart.marks([*rows_of(runs(linear, ("60M",)))])
+    marks = STUDY.chart.marks([*rows_of(runs(linear, ("60M",)))])
     share = np.log(4.3 / 4) / np.log(10 / 4)
     slope = 1.25 + 0.25 * share
     assert [mark.y for mark in marks] == [1.46, 1.64]
@@ -136,12 +122,12 @@ def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():
     )
     assert marks[0].name == "the paper, 4.3×, 40 tokens: 1.46×"
     slow = [*rows_of(runs(lambda ratio, a: 0.5 + a / 2, ("60M",)))]
-    assert EXPERIMENT.chart.marks(slow) == []
+    assert STUDY.chart.marks(slow) == []
 
 
 def test_a_race_is_a_point_at_its_acceptance_and_its_speedup():
     trace = ran(max_new_tokens=40)
-    of_trace = EXPERIMENT.chart.of_trace
+    of_trace = STUDY.chart.of_trace
     mark = of_trace(trace)
     assert (mark.x, mark.y) == (trace.speculative.acceptance_rate, trace.speedup)
     assert mark.name == f"the race above: {trace.speedup:.2f}×"
@@ -151,9 +137,6 @@ def test_a_race_is_a_point_at_its_acceptance_and_its_speedup():
     assert of_trace(alone(trace, "autoregressive")) is None
 
 
-# --- measured -------------------------------------------------------------------------------------
-
-
 def test_every_combination_is_measured_with_real_models():
     folder = tiny_folder()
     drafts = dict.fromkeys((2, 4), folder / "draft")
@@ -161,12 +144,8 @@ def test_every_combination_is_measured_with_real_models():
     last = results[-1]
     assert last.complete
     assert last.planned == 8
-    assert [(row["ratio"], row["acceptance"]) for row in last.rows] == [
-        ("2×", 0),
-        ("2×", 1),
-        ("4×", 0),
-        ("4×", 1),
-    ]
+    cells = [(row["ratio"], row["acceptance"]) for row in last.rows]
+    assert cells == [("2×", 0), ("2×", 1), ("4×", 0), ("4×", 1)]
     for row in last.rows:  # whose times, of models so small, are this machine's noise
         assert min(row[name] for name in ("60M", "k1", "k3", "predicted")) > 0
         assert row["error"] >= 0

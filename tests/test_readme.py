@@ -118,11 +118,11 @@ def states(*claims):
 
 def test_what_the_readme_says_of_losslessness_is_its_result():
     result = saved("lab/results/lossless.json")
-    ways = result["results"]
-    assert {(way["races"], way["mismatches"]) for way in ways} == {(result["answered"], 0)}
+    ways, answered = result["rows"], result["figures"]["answered"]
+    assert {(way["races"], way["mismatches"]) for way in ways} == {(answered, 0)}
     assert len(ways) == 10
     assert len({way["drafter"] for way in ways}) == 5
-    assert states(f"texts of {result['answered']} held-out instructions identical, each in ten")
+    assert states(f"texts of {answered} held-out instructions identical, each in ten")
 
 
 def test_the_speedups_of_the_readme_are_those_of_the_card():
@@ -143,10 +143,10 @@ def test_the_speedups_of_the_readme_are_those_of_the_card():
 
 def test_the_speedup_with_the_prompt_is_given_from_its_worst_row_to_its_best():
     result = saved("lab/results/paper.json")
-    held_out = [row for row in result["results"] if row["records"] == "held out"]
-    speedups = [row["speedup"]["as the page begins"] for row in held_out]
+    held_out = [row for row in result["rows"] if row["records"] == "held out"]
+    speedups = [row["page_x"] for row in held_out]
     low, high = min(speedups), max(speedups)
-    assert states(f"Prompt included, {low:.2f}× to {high:.2f}× ({result['count']} records;")
+    assert states(f"Prompt included, {low:.2f}× to {high:.2f}× ({held_out[0]['count']} records;")
 
 
 def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
@@ -156,23 +156,23 @@ def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
         for row in saved(f"lab/results/{name}.json")["rows"]
         if row["tokens"] == 5 and row["model"].startswith("dolly-smol")
     ]
-    times = saved("lab/results/rounds.json")["widths"]["target"]["run_ms"]
+    times = saved("lab/results/rounds.json")["figures"]["widths"]["target"]["run_ms"]
     passes.append(times[4] / times[0])
     assert states(f"five tokens take {min(passes):.1f} to {max(passes):.1f} times as long as one")
 
 
 def test_the_figures_of_other_engines_are_their_results():
     peers = {
-        row["engine"]: row["over this project, fastest"]
-        for row in saved("lab/results/peers.json")["results"]["dolly-smol"]
-        if "failed" not in row
+        row["engine"]: row["over_fastest"]
+        for row in saved("lab/results/peers.json")["rows"]
+        if row["subject"] == "dolly-smol" and not row["failed"]
     }
     genai, llama = peers["OpenVINO GenAI"], peers["llama.cpp"]
     copies = (peers["llama.cpp, prompt lookup"], peers["OpenVINO GenAI, prompt lookup"])
     bench = {
-        row["engine"]: row["over_fastest"]["all"]
-        for row in saved("lab/results/spec_bench.json")["results"]
-        if "over_fastest" in row
+        row["engine"]: row["all"]
+        for row in saved("lab/results/spec_bench.json")["rows"]
+        if not row["failed"]
     }
     assert states(
         f"itself {peers['this project']:.2f} times its fastest mode",

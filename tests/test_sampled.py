@@ -1,6 +1,5 @@
 """The sampled certificate: what it computes, that it passes, and that it can fail."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -8,11 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import kstest
 
-from lab.goodness import BINS, histogram, p_value, uniformity
 from lab.studies.recalled import MISSING, SIZE, Numbers, Rows, recalled
-from lab.studies.sampled import CONTROL, LENGTHS, VARIANTS, certify, find_contexts, joint
+from lab.studies.sampled import (
+    BINS,
+    CONTROL,
+    LENGTHS,
+    STUDY,
+    VARIANTS,
+    certify,
+    find_contexts,
+    joint,
+    limit,
+    p_value,
+    uniformity,
+)
 from lab.training.corpus import Record
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import Costs
@@ -26,7 +35,8 @@ from tests.chi_square import SIGNIFICANCE, assert_follows
 from tests.fakes import FakeBlock, FakeLM
 from tests.tiny import tiny
 from tests.traces import ran
-from ui.plots.certificate import CERTIFICATE, certificate
+from ui.laboratory import last_result
+from ui.plots.certificate import CERTIFICATE
 
 PARAMS = SamplingParams(1.0, top_k=3)
 CONTEXT = [0, 1, 2, 3, 4, 5, 1, 2]  # every token, in the order in which they are numbered
@@ -72,23 +82,6 @@ def test_an_outcome_without_probability_has_the_p_value_zero():
     assert p_value({(0,): 50}, probs, rng) > 0
     assert p_value({(0,): 49, (1,): 1}, probs, rng) == 0
     assert p_value({(0,): 49, (2,): 1}, probs, rng) == 0
-
-
-@settings(max_examples=50, derandomize=True)
-@given(values=st.lists(st.floats(0, 1), min_size=30, max_size=300), shape=st.floats(0.3, 3))
-def test_the_test_of_uniformity_is_that_of_kolmogorov_and_smirnov(values, shape):
-    bent = [value**shape for value in values]
-    distance, p = uniformity(bent)
-    known = kstest(bent, "uniform", method="exact")
-    assert distance == pytest.approx(known.statistic)
-    assert p == pytest.approx(known.pvalue, abs=0.02)
-
-
-@given(values=st.lists(st.floats(0, 1)))
-def test_the_histogram_counts_every_p_value_once(values):
-    bins = histogram(values)
-    assert len(bins) == BINS
-    assert sum(bins) == len(values)
 
 
 # --- models that recall --------------------------------------------------------------------------
@@ -219,16 +212,6 @@ def test_the_joint_distribution_is_that_of_the_targets_logits():
     assert sum(expected.values()) == pytest.approx(1)
 
 
-def test_every_drafter_is_certified_at_fixed_and_auto_lengths_and_by_each_verifier():
-    assert {variant.drafter for variant in VARIANTS} == {"", *DRAFTERS}
-    kinds = {(v.drafter, v.draft_length, v.verification) for v in VARIANTS if v.drafter}
-    assert len(kinds) == len(VARIANTS) - 1
-    for name in set(DRAFTERS) - {"lookup"}:  # a copy is verified token by token
-        for verification in (each for each in VERIFIERS if VERIFIERS[each].exact):
-            assert {(name, "fixed", verification), (name, "auto", verification)} <= kinds
-    assert {("lookup", "fixed", "token"), ("lookup", "auto", "token")} <= kinds
-
-
 RECORDS = [
     Record(
         f"Say {number} things about licences",
@@ -242,18 +225,15 @@ RECORDS = [
 def test_a_small_certificate_of_a_real_pair_passes_and_catches_the_wrong_verifier():
     request = Request("any", temperature=1.5, top_k=4)
     *_, result = certify(tiny(), RECORDS, request, contexts=8, draws=100)
-    assert result.contexts == 8
-    assert result.lossless
-    assert result.caught
+    assert STUDY.holds(result.rows)
+    assert not STUDY.holds((*result.rows[1:], result.rows[0]))  # nothing wrong is caught
     for fit in result.fits:
-        assert len(fit.p_values) == 8
-        told = json.loads(json.dumps(fit.describe()))
-        assert sum(told["histogram"]) == 8
+        assert len(fit.p_values) == sum(fit.histogram) == 8
         if fit.variant.drafter:
             assert 0 < fit.drafted <= max(LENGTHS) * fit.rounds
         if fit.variant.drafter not in ("", "lookup"):  # this pair rarely repeats a text's pairs
             assert 0 < fit.accepted < fit.tested
-    assert "8 contexts" in str(result)
+    assert f"{len(VARIANTS)} variants" in STUDY.conclude(result.rows)
 
 
 def test_contexts_end_in_what_occurred_before_and_leave_a_choice():
@@ -270,14 +250,14 @@ def test_contexts_end_in_what_occurred_before_and_leave_a_choice():
         assert context.earlier[: len(context.tokens)] == context.tokens
 
 
-def test_without_a_context_there_is_one_line_that_says_so():
-    with pytest.raises(UserError, match="contexts: 3 — none was found"):
-        [*certify(tiny(), [], Request("any", temperature=1.0, top_k=4), contexts=3, draws=5)]
-
-
-def test_without_top_k_there_is_one_line_that_says_so():
-    with pytest.raises(UserError, match="top_k: 0 — choose at least 1"):
-        next(certify(tiny(), RECORDS, Request("any", temperature=1.0), contexts=3, draws=5))
+@pytest.mark.parametrize(
+    ("records", "top_k", "line"),
+    [([], 4, "contexts: 3 — none was found"), (RECORDS, 0, "top_k: 0 — choose at least 1")],
+)
+def test_what_cannot_be_certified_is_one_line(records, top_k, line):
+    request = Request("any", temperature=1.0, top_k=top_k)
+    with pytest.raises(UserError, match=line):
+        [*certify(tiny(), records, request, contexts=3, draws=5)]
 
 
 def test_the_control_is_wrong_where_a_draft_is_rejected():
@@ -303,27 +283,30 @@ def test_the_control_is_wrong_where_a_draft_is_rejected():
 # --- on the page ---------------------------------------------------------------------------------
 
 
-def test_the_committed_certificate_is_whole_passes_and_caught_the_wrong_verifier():
-    found = certificate()
-    assert found["contexts"] >= 200
-    kinds = {
-        (fit["drafter"], fit["draft_length"], fit["verification"]) for fit in found["variants"]
+def test_the_committed_certificate_is_of_every_variant_and_on_the_page():
+    """Each drafter at fixed and at auto lengths, and by each verifier that it has."""
+    found, figure = last_result("sampled"), CERTIFICATE.draw(ran())
+    names = ("drafter", "draft_length", "verification")
+    kinds = [tuple(row[name] for name in names) for row in found.rows]
+    assert kinds == [(v.drafter, v.draft_length, v.verification) for v in (*VARIANTS, CONTROL)]
+    exact = {name for name, verifier in VERIFIERS.items() if verifier.exact}
+    wanted = {
+        (drafter, length, rule)
+        for drafter in DRAFTERS
+        for length in ("fixed", "auto")
+        for rule in ({"token"} if drafter == "lookup" else exact)  # a copy is verified by tokens
     }
-    assert kinds == {(v.drafter, v.draft_length, v.verification) for v in VARIANTS}
-    assert all(fit["p"] >= found["limit"] for fit in found["variants"])
-    assert found["control"]["p"] < found["limit"]
-    for fit in (*found["variants"], found["control"]):
-        assert sum(fit["histogram"]) == found["contexts"]
-
-
-def test_the_plot_shows_all_p_values_and_those_of_the_wrong_verifier():
-    figure, found = CERTIFICATE.draw(ran()), certificate()
+    assert {*kinds[1:-1]} == wanted
+    assert STUDY.holds(found.rows)
+    assert limit(found.rows) == pytest.approx(0.01 / len(VARIANTS))
+    contexts = found.figures["contexts"]
+    assert contexts >= 200
+    assert {sum(bins) for bins in found.figures["histograms"]} == {contexts}
     assert figure.checked
-    for bars in figure.data:
-        assert len(bars["y"]) == BINS
-        assert sum(bars["y"]) == pytest.approx(1, abs=1e-3)
     every, wrong = figure.data
+    assert len(every["y"]) == len(wrong["y"]) == BINS
+    assert sum(every["y"]) == pytest.approx(1, abs=1e-3)
     assert max(every["y"]) < 1.5 / BINS  # nearly even
     assert max(wrong["y"]) == wrong["y"][0] > 2 / BINS
     assert len(figure.table().rows) == len(VARIANTS) + 1
-    assert f"{found['contexts']} contexts" in figure.note
+    assert f"{contexts} contexts" in figure.note

@@ -6,7 +6,7 @@ from statistics import fmean, quantiles
 import pytest
 
 from lab.load.service import record_lengths, services
-from lab.report import RESULTS
+from lab.saved import RESULTS
 from pipeline.models.pairs import EMBEDDED, PAIRS
 
 KNOWN = {(service.pair, service.cores): service for service in services()}
@@ -23,7 +23,7 @@ def test_the_lengths_are_like_those_of_all_held_out_answers():
     assert len(answers) == len(EVALUATION["reading"]) == 60
     for ours, theirs in zip(quantiles(answers, n=4), EVALUATION["answers"]["tokens"], strict=True):
         assert ours == pytest.approx(theirs, rel=0.15)
-    lossless = result("lossless")["results"][0]  # all have the same texts
+    lossless = result("lossless")["rows"][0]  # all have the same texts
     assert fmean(answers) == pytest.approx(lossless["tokens"] / lossless["races"], rel=0.1)
 
 
@@ -31,10 +31,10 @@ def test_a_race_of_the_embedded_pair_takes_what_both_its_answers_took_and_on_one
     """The table of the paper has whole answers, whose lengths differ a little."""
     (whole,) = (
         row
-        for row in result("paper")["results"]
+        for row in result("paper")["rows"]
         if (row["new_tokens"], row["records"], row["ends"]) == (100, "held out", True)
     )
-    both = whole["seconds"]["autoregressive"] + whole["seconds"]["as the page begins"]
+    both = whole["slow_s"] + whole["page_s"]
     one, two = (KNOWN["dolly-smol", cores] for cores in (1, 2))
     assert two.mean == pytest.approx(both, rel=0.05)
     assert one.mean / two.mean == pytest.approx(2, rel=0.05)
@@ -45,7 +45,8 @@ def test_a_race_of_the_embedded_pair_takes_what_both_its_answers_took_and_on_one
 
 def test_a_race_of_the_3b_takes_what_its_passes_took():
     """It has the autoregressive passes of its answer, and less than as many again."""
-    service, step = KNOWN["dolly-v2-3b", 2], result("full_size")["races"]["int8"]["costs"]["verify"]
+    service = KNOWN["dolly-v2-3b", 2]
+    step = result("full_size")["figures"]["costs"]["int8"]["verify"]
     for seconds, length in zip(service.seconds, record_lengths(), strict=True):
         prompts = -(-length.prompt // 9) * (2 * step[8] + 0.02)
         assert length.answer * step[0] < seconds < 2 * length.answer * step[0] + prompts

@@ -8,7 +8,7 @@ import pytest
 from lab.load.queueing import Queue
 from lab.load.service import Service
 from lab.load.simulate import NOTICED, PATIENCE, REPLICAS, need, rounded, simulated, tables
-from lab.report import RESULTS
+from lab.saved import RESULTS
 
 RESULT = json.loads((RESULTS / "simulation.json").read_text())
 RACES = (1.0, 2.0, 3.0, 10.0)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.engines.engines import CONTEXT, OURS
+from lab.engines.engines import CONTEXT, OURS, OURS_FASTEST
 from lab.prompts import evenly
-from lab.studies.peers import Engine
-from lab.studies.spec_bench import fitting, questions, summed_up
+from lab.studies import peers
+from lab.studies.peers import Running, Timed, timed
+from lab.studies.spec_bench import fitting, questions, rows_of
 from pipeline.errors import UserError
 
 
@@ -62,9 +63,8 @@ def test_questions_are_taken_evenly(size, count):
 def engine(name, ms, tokens=(1, 2, 3, 4, 5), passes=4):
     """One that reports a token first, and takes so many milliseconds for each later one."""
     times = [(1, 1.0), *((2 + at, 1.0) for at in range(passes))]
-    taken = {"tokens": list(tokens), "times": times, "total": 1.0 + 4 * ms / 1e3}
-    samples = [{"kind": kind, "prompt": 0, "count": 5, **taken} for kind in ("qa", "rag")]
-    return Engine(name, None, samples=samples)
+    answer = Timed([*tokens], times, 1.0 + 4 * ms / 1e3)
+    return Running(name, samples={(kind, 0, 5): [answer] for kind in ("qa", "rag")})
 
 
 def test_a_speedup_is_over_the_same_engine_and_over_the_fastest():
@@ -74,15 +74,35 @@ def test_a_speedup_is_over_the_same_engine_and_over_the_fastest():
         engine("OpenVINO GenAI", 8.0, tokens=(1, 2, 3, 4, 6)),
         engine("OpenVINO GenAI, speculative", 16.0),
         engine("notebook 2024", 4.0),
-        Engine("llama.cpp", None, failed="no such file"),
+        Running("llama.cpp", failed="no such file"),
     ]
-    ours, hybrid, genai, slower, notebook, failed = summed_up(engines)
-    assert notebook["over_own"] is None  # it has no autoregressive mode
-    assert notebook["over_fastest"]["all"] == pytest.approx(2.0)
-    assert hybrid["over_own"] == pytest.approx({"qa": 2.0, "rag": 2.0, "all": 2.0})
-    assert hybrid["over_fastest"]["all"] == pytest.approx(1.6)
-    assert slower["over_own"]["all"] == pytest.approx(0.5)
-    assert [row["identical"] for row in (ours, hybrid, genai, slower)] == [1.0, 1.0, 0.0, 1.0]
-    assert ours["mean_accepted_tokens"] == 1.0
-    assert hybrid["mean_accepted_tokens"] == 2.5
-    assert failed == {"engine": "llama.cpp", "failed": "no such file"}
+    ours, hybrid, genai, slower, notebook, failed = rows_of(engines)
+    assert notebook["own"] is None  # it has no autoregressive mode
+    assert notebook["all"] == pytest.approx(2.0)
+    assert hybrid["own"] == pytest.approx(2.0)
+    assert [hybrid[name] for name in ("qa", "rag", "all")] == pytest.approx([1.6] * 3)
+    assert slower["own"] == pytest.approx(0.5)
+    assert [row["same"] for row in (ours, hybrid, genai, slower)] == [1.0, 1.0, 0.0, 1.0]
+    assert [ours["block"], hybrid["block"], genai["block"]] == [1.0, 2.5, None]
+    assert {name for name, cell in failed.items() if cell} == {"engine", "failed"}
+
+
+def test_an_engine_is_compared_with_ours_prompt_by_prompt():
+    engines = [engine(OURS, 10.0), engine(OURS_FASTEST, 8.0), engine("notebook 2024", 4.0)]
+    ours, _, notebook = peers.rows_of("pair", engines)
+    assert (ours["ms"], ours["same"]) == (pytest.approx(10), 1)
+    assert (ours["over_fastest"], ours["over_speculative"]) == (pytest.approx(1.25), None)
+    assert notebook["block"] == 1  # five reports of a token each
+    assert ours["block"] is None
+    assert notebook["first_ms"] == 1000
+
+
+def test_an_answer_is_timed_as_it_is_reported():
+    def answer(prompt, count, on_tokens):
+        on_tokens(2)
+        return [7] * count
+
+    found = timed(answer, [1], 4)
+    assert found.tokens == [7] * 4
+    assert [made for made, _ in found.times] == [2]
+    assert 0 <= found.times[0][1] <= found.seconds

@@ -414,7 +414,7 @@ def test_what_blocks_save_is_a_committed_measurement_that_says_where():
     for _, blocks, trimmed, _, less in told["rows"]:
         assert float(less) == pytest.approx(float(trimmed) - float(blocks), abs=0.011)
     assert "Measured on" in told["where"]
-    assert "lab.studies.rounds" in told["where"]
+    assert "python -m lab rounds" in told["where"]
     assert "Paper: Dolly v2 12B" in paper()["where"]
 
 

@@ -1,15 +1,12 @@
 """The time of a forward pass by its number of tokens; memory of a process."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from lab.bandwidth import triads
 from lab.footprint import Footprint
 from lab.result import Result
 from lab.studies import widths
-from lab.studies.larger import EXPERIMENT as LARGER
-from lab.studies.widths import EXPERIMENT, WIDTHS, Passes, measured
+from lab.studies.larger import STUDY as LARGER
+from lab.studies.widths import STUDY, WIDTHS, Passes, measured, triads
 from pipeline.runtime.ir import bytes_per_pass, read_model
 from tests.tiny import tiny_folder
 
@@ -31,21 +28,16 @@ def test_a_pass_is_compared_with_single_tokens_with_reading_and_with_computing()
     assert five["of_memory"] == pytest.approx(4 / 14)
     assert five["compute"] == pytest.approx(5 * 0.5)
     assert five["of_compute"] == pytest.approx(2.5 / 14)
-    said = EXPERIMENT.conclude(rows)
+    said = STUDY.conclude(rows)
     assert "takes 1.40 times as long" in said
     assert "takes 40 % of the time of a single token" in said
-
-
-def test_sizes_are_compared_by_their_passes_of_five_tokens():
     rows = [*passes("160M, int8").rows(2e9), *passes("3B, int8").rows(2e9)]
     assert "takes 1.40 (160M), 1.40 (3B) times as long" in LARGER.conclude(rows)
 
 
 def test_the_passes_of_a_model_are_measured_and_what_they_read(monkeypatch):
-    def triads(threads: int, repeats: int) -> Iterator[float]:
-        yield from [2e9] * repeats
-
-    monkeypatch.setattr(widths, "triads", triads)
+    assert all(1e8 < rate < 1e13 for rate in triads(1, 2))
+    monkeypatch.setattr(widths, "triads", lambda threads, repeats: iter([2e9] * repeats))
     folder = tiny_folder() / "target"
     results = [*measured([("tiny", folder)], 2, Result(pair={"name": "tiny"}))]
     last = results[-1]
@@ -55,10 +47,6 @@ def test_the_passes_of_a_model_are_measured_and_what_they_read(monkeypatch):
     assert all(row["ms"] > 0 for row in last.rows)
     read = last.rows[0]["memory"] / 1e3 * 2e9
     assert read > bytes_per_pass(read_model(folder))
-
-
-def test_bandwidth_is_bytes_per_second():
-    assert all(1e8 < rate < 1e13 for rate in triads(1, 2))
 
 
 def test_the_footprint_of_a_decoder_is_that_of_its_own_process():

@@ -11,18 +11,17 @@ from dataclasses import asdict, dataclass
 
 import gradio as gr
 
-from lab.registry import EXPERIMENTS
 from pipeline.decoding.events import Origin
 from pipeline.trace.metrics import LOST, not_compared, outcome, prediction, yields
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.words import percent
 from ui.component import component, encode
+from ui.laboratory import STUDIES
 from ui.link import STOPS
 from ui.plots.figure import milliseconds
 
 NAME = "tour"
 _LONGEST = 24  # characters of a token
-_SHOWS_LOSS = EXPERIMENTS["useless"].title
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +244,12 @@ def _loss(trace: Trace) -> Stop:
                 f"This run was {speedup:.2f}× as fast with drafts; on its costs, they are predicted"
                 f" to pay {point}. "
             )
-    text += f"The experiment “{_SHOWS_LOSS}” shows a draft that only costs time."
-    return Stop("loss", "When it loses", text, "Open the tab Experiments, or press Show me.")
+    task = ""
+    if "useless" in STUDIES:
+        shown = STUDIES["useless"].title
+        text += f"The experiment “{shown}” shows a draft that only costs time."
+        task = "Open the tab Experiments, or press Show me."
+    return Stop("loss", "When it loses", text, task)
 
 
 def _nothing_drafted(name: str, title: str) -> Stop:

@@ -1,7 +1,6 @@
-"""Every engine that runs such a pair, as one function: from a prompt to N tokens, greedily.
+"""The registry of engines that run a pair, each as one function: from a prompt to N tokens.
 
-An engine is imported when it is created; GenAI and llama.cpp come from
-`lab/requirements.txt`.
+An engine is imported when it is loaded; GenAI and llama.cpp come from `lab/requirements.txt`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.request import Request, urlopen
 
+from lab.engines.models import DRAFT_GGUF, TARGET_GGUF, Models
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.hybrid import HYBRID
@@ -23,7 +23,6 @@ from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.models.pairs import EMBEDDED
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.runtime.pair import measure_costs
@@ -31,35 +30,35 @@ from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
 _NGRAM = 4  # tokens that must stand before for prompt lookup to copy what followed; GenAI: at most
-CONTEXT = 2048  # tokens of a prompt and its answer; the benchmarks ask for no more
-TARGET_GGUF, DRAFT_GGUF = "target.gguf", "draft.gguf"
+CONTEXT = 2048  # tokens of a prompt and its answer; the studies ask for no more
 OURS, OURS_FASTEST = "this project", "this project, fastest"
 OURS_SPECULATIVE = "this project, speculative"
 
 OnTokens = Callable[[int], None]  # receives how many tokens there are
-Answer = Callable[[list[int], int, OnTokens], list[int]]  # prompt, N, ... -> N new tokens
+
+
+class Answer(Protocol):
+    """A pair that an engine has loaded."""
+
+    def __call__(self, prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
+        """Continues the prompt greedily by `count` tokens, and reports them as they are made."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
-    """One pair.
-
+class Engine:
+    """
     Attributes:
-        target, draft: as IRs.
-        block: the block draft, for drafters that run one; None without.
-        full_draft: the draft as an IR with the target's whole vocabulary, all that other engines
-            take; None if `draft` is one.
-        gguf: folder with both as GGUF files, llama.cpp's; None if there are none.
+        load: imports the engine, and loads a pair.
+        autoregressive: its other modes, named after it, are compared with this one.
+        fixed_drafts: each of its reports is of a round with `DRAFT_LENGTH` drafted tokens.
+        reads_gguf: and no IR.
     """
 
-    target: Path
-    draft: Path
-    block: Path | None = None
-    full_draft: Path | None = None
-    gguf: Path | None = None
-
-
-EMBEDDED_MODELS = Models(EMBEDDED / "target", EMBEDDED / "draft", EMBEDDED / "block")
+    load: Callable[[Models], Answer]
+    autoregressive: bool = False
+    fixed_drafts: bool = False
+    reads_gguf: bool = False
 
 
 def ours(
@@ -275,27 +274,23 @@ def notebook(models: Models) -> Answer:
     return answer
 
 
-AUTOREGRESSIVE = (OURS, OURS_FASTEST, "OpenVINO GenAI", "optimum-intel", "transformers")
-# Those that an engine's other modes, named after it, are compared with.
-BASELINES = (*AUTOREGRESSIVE, "llama.cpp")
-FIXED_DRAFTS = (OURS_SPECULATIVE, "OpenVINO GenAI, speculative", "notebook 2024")
-ENGINES: dict[str, Callable[[Models], Answer]] = {
-    OURS: ours,
-    OURS_FASTEST: partial(ours, lossless=False),
-    OURS_SPECULATIVE: partial(ours, drafter=MODEL.name),
-    "this project, block": partial(ours, drafter=BLOCK.name),
-    "this project, auto": partial(ours, drafter=DEFAULT_DRAFTER, draft_length="auto"),
-    "this project, hybrid": partial(ours, drafter=HYBRID.name, draft_length="auto"),
-    "this project, look-up": partial(ours, drafter=LOOKUP.name),
-    "OpenVINO GenAI": genai,
-    "OpenVINO GenAI, speculative": partial(genai, draft=True),
-    "OpenVINO GenAI, prompt lookup": partial(genai, prompt_lookup=True),
-    "llama.cpp": llama_cpp,
-    "llama.cpp, speculative": partial(llama_cpp, draft=True),
-    "llama.cpp, prompt lookup": partial(llama_cpp, prompt_lookup=True),
-    "optimum-intel": partial(transformers, kind="optimum"),
-    "optimum-intel, assisted": partial(transformers, kind="optimum, assisted"),
-    "transformers": partial(transformers, kind="torch"),
-    "transformers, assisted": partial(transformers, kind="torch, assisted"),
-    "notebook 2024": notebook,
+ENGINES: dict[str, Engine] = {
+    OURS: Engine(ours, autoregressive=True),
+    OURS_FASTEST: Engine(partial(ours, lossless=False), autoregressive=True),
+    OURS_SPECULATIVE: Engine(partial(ours, drafter=MODEL.name), fixed_drafts=True),
+    "this project, block": Engine(partial(ours, drafter=BLOCK.name)),
+    "this project, auto": Engine(partial(ours, drafter=DEFAULT_DRAFTER, draft_length="auto")),
+    "this project, hybrid": Engine(partial(ours, drafter=HYBRID.name, draft_length="auto")),
+    "this project, look-up": Engine(partial(ours, drafter=LOOKUP.name)),
+    "OpenVINO GenAI": Engine(genai, autoregressive=True),
+    "OpenVINO GenAI, speculative": Engine(partial(genai, draft=True), fixed_drafts=True),
+    "OpenVINO GenAI, prompt lookup": Engine(partial(genai, prompt_lookup=True)),
+    "llama.cpp": Engine(llama_cpp, autoregressive=True, reads_gguf=True),
+    "llama.cpp, speculative": Engine(partial(llama_cpp, draft=True), reads_gguf=True),
+    "llama.cpp, prompt lookup": Engine(partial(llama_cpp, prompt_lookup=True), reads_gguf=True),
+    "optimum-intel": Engine(partial(transformers, kind="optimum"), autoregressive=True),
+    "optimum-intel, assisted": Engine(partial(transformers, kind="optimum, assisted")),
+    "transformers": Engine(partial(transformers, kind="torch"), autoregressive=True),
+    "transformers, assisted": Engine(partial(transformers, kind="torch, assisted")),
+    "notebook 2024": Engine(notebook, fixed_drafts=True),
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab.load import calls, conversions, idle, memory, traces, visitors
 from lab.load.parts import Finding, run, show
-from lab.report import save
+from lab.saved import save_figures
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = run({name: partial(in_an_empty_folder, name) for name in chosen})
     status = show(results)
     if options == parser.parse_args([]):
-        save("load", pair=pair, **results)
+        print(save_figures("load", pair=pair, **results))
     else:
         print("not saved: an option is not the default", file=sys.stderr)
     return status

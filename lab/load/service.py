@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from statistics import fmean, pvariance
 from typing import Any
 
-from lab.report import RESULTS
+from lab.saved import RESULTS
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.request import MAX_DRAFT_LENGTH, Request
@@ -93,18 +93,19 @@ def record_lengths() -> list[Length]:
 
 def _embedded(lengths: list[Length]) -> tuple[Service, Service]:
     """With two cores and with one."""
-    cost, answers = _result("cost")["per_token"], _result("paper")["results"]
-    lanes = {lane: cost[lane]["ms"]["median"] / 1e3 for lane in (_AUTOREGRESSIVE, _PAGE)}
-    one_core = sum(cost[lane]["cpu_ms"]["median"] for lane in lanes) / 1e3 / sum(lanes.values())
+    cost = {row["method"]: row for row in _result("cost")["rows"]}
+    lanes = {lane: cost[lane]["ms"] / 1e3 for lane in (_AUTOREGRESSIVE, _PAGE)}
+    one_core = sum(cost[lane]["cpu_ms"] for lane in lanes) / 1e3 / sum(lanes.values())
     (whole,) = (
         row
-        for row in answers
+        for row in _result("paper")["rows"]
         if (row["new_tokens"], row["records"], row["ends"]) == (100, "held out", True)
     )
-    prompts = sum(whole["seconds"][lane] - whole["tokens"] * lanes[lane] for lane in lanes)
+    seconds_of = {_AUTOREGRESSIVE: whole["slow_s"], _PAGE: whole["page_s"]}
+    prompts = sum(seconds_of[lane] - whole["tokens"] * lanes[lane] for lane in lanes)
     a_token = prompts / fmean(length.prompt for length in lengths)
     seconds = [a_token * each.prompt + sum(lanes.values()) * each.answer for each in lengths]
-    engines = _result("peers")["results"][DEFAULT_PAIR]
+    engines = [row for row in _result("peers")["rows"] if row["subject"] == DEFAULT_PAIR]
     (peak,) = (row["peak_mb"] * 2**20 for row in engines if row["engine"] == _HYBRID)
     slower = (each * one_core for each in seconds)
     return (
@@ -115,8 +116,8 @@ def _embedded(lengths: list[Length]) -> tuple[Service, Service]:
 
 def _full_size(lengths: list[Length]) -> Service:
     """Of Dolly v2 3B, in INT8."""
-    result = _result("full_size")
-    measured = result["races"]["int8"]["costs"]
+    result = _result("full_size")["figures"]
+    measured = result["costs"]["int8"]
     costs = Costs(measured["draft"], tuple(measured["verify"]))
     speedup = max(
         CostModel(_ACCEPTANCE, costs.in_steps, length).speedup

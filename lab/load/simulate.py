@@ -20,7 +20,7 @@ import numpy as np
 
 from lab.load.queueing import Queue, waits
 from lab.load.service import Service, services
-from lab.report import save
+from lab.saved import save_figures
 from pipeline.models.pairs import DEFAULT_PAIR
 
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)
@@ -208,7 +208,7 @@ def main() -> None:
         }
     )
     print(*tables(result), sep="\n\n")
-    save("simulation", **result)
+    save_figures("simulation", **result)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from lab.load.parts import Finding, run, show
 from lab.load.server import Server, running
 from lab.load.visitor import LONG, Race, Visitor
 from lab.prompts import KINDS
-from lab.report import save
+from lab.saved import save_figures
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
 from pipeline.trace.record import Lane, Trace
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = vars(parser.parse_args(arguments))
     results = run({"trial": lambda: _findings(**sizes)})
     status = show(results)
-    save("trial", ray=version("ray"), settings=sizes, **results)
+    save_figures("trial", ray=version("ray"), settings=sizes, **results)
     return status
 
 

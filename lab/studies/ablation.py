@@ -11,26 +11,26 @@ their single gains: 1 if each gains as much with the other as without.
 
 from __future__ import annotations
 
+import math
 import statistics
+from argparse import ArgumentParser
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import Answer, Answers, Condition, answered
+from lab.answers import Answer, Answers, Condition, answered, tabulated
 from lab.footprint import Footprint
-from lab.interval import geometric_mean
 from lab.prompts import KINDS
-from lab.quality import Quality, compared, distributions, written
+from lab.quality import Quality, qualities
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from lab.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.models.pairs import Pair, Weights
+from pipeline.models.pairs import Pair, Weights, find_pair
 from pipeline.request import Request
-from pipeline.runtime.kv_cache.precision import KVPrecision
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
@@ -48,6 +48,9 @@ _PROPERTIES = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}  # f32 inference is everywh
 _SETTINGS: Mapping[str, Any] = {"kv_precision": "f32", "drafter": MODEL.name, "draft_length": 4}
 _FOOTPRINT_TOKENS = 16  # new ones; the peak hardly grows with more
 _REPEATS = 3
+# Student's t for 95 %, by degrees of freedom from 1; beyond, close to the normal distribution's.
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+_T_MANY = 2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +116,25 @@ def interaction(answers: Answers, weights: str, request: int) -> tuple[float, fl
     )
 
 
+def geometric_mean(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of at least two ratios, and its 95 % interval (Student's t on logarithms).
+
+    Returns:
+        the mean, the low end and the high end.
+    """
+    logs = [*map(math.log, ratios)]
+    freedom = len(logs) - 1
+    t = _T[freedom - 1] if freedom <= len(_T) else _T_MANY
+    mean = statistics.mean(logs)
+    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 # --- measuring ------------------------------------------------------------------------------------
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    pairs = (setup.choice.pair, *setup.also)
+    pairs = (setup.choice.pair, *map(find_pair, setup.options.also))
     result = Result()
     before: tuple[Row, ...] = ()
     for place, pair in enumerate(pairs):
@@ -132,25 +149,25 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 def _of_pair(setup: Setup) -> Generator[Result, None, None]:
     dollies = yield from _loaded(setup)
-    qualities = yield from _qualities(dollies)
+    targets = {
+        weights: dolly.models(_POLICIES[_CACHE], None if weights == _SHIPPED else "f32").target
+        for weights, dolly in dollies.items()
+    }
+    tokenizer = dollies[_WEIGHTS[0]].tokenizer
+    found = yield from qualities(targets, _WEIGHTS[0], tokenizer, SamplingParams(), _BUDGETS[0])
     peaks = yield from _peaks(setup, dollies)
+    for dolly in dollies.values():
+        dolly.tokenizer.end_ids = frozenset()  # all answers have the same length
     requests = [Request(*prompt, max_new_tokens=_BUDGETS[-1]) for prompt in _PROMPTS.values()]
     conditions = [_condition(each, dollies, setup.choice.pair) for each in _EVERY]
-    result, latest = Result(pair=dollies[_SHIPPED].about), None
-    name = setup.choice.pair.name
-    with closing(answered(conditions, requests, setup.repeats or _REPEATS)) as answering:
-        for answers in answering:
-            if answers is not latest:
-                latest = answers
-                rows = tuple(_rows(name, peaks, qualities, answers))
-                done, planned = len(answers.answers), answers.planned
-                result = replace(result, rows=rows, done=done, planned=planned)
-            yield result
+    answers = answered(conditions, requests, setup.repeats or _REPEATS)
+    rows = partial(_rows, setup.choice.pair.name, peaks, found)
+    yield from tabulated(answers, rows, dollies[_SHIPPED].about)
 
 
 def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
     """The pair with the weights of each cell, and as it is shipped."""
-    from lab.endless import EndlessDolly
+    from pipeline.dolly import Dolly
 
     store, shipped = setup.choice.store, setup.choice.pair
     pairs = {_SHIPPED: shipped}
@@ -164,7 +181,7 @@ def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
             yield Result(doing=str(progress))
         yield Result(doing=f"compiling {pair.name}, {cell}")
         properties = None if cell == _SHIPPED else _PROPERTIES
-        dollies[cell] = EndlessDolly(pair, store=store, properties=properties)
+        dollies[cell] = Dolly(pair, store=store, properties=properties)
     return dollies
 
 
@@ -174,26 +191,6 @@ def _condition(each: Combination, dollies: Mapping[str, Dolly], pair: Pair) -> C
         changes = {**pair.settings}
     mode: Mode = "speculative" if each.speculative else "autoregressive"
     return Condition(each.name, dollies[each.weights], mode, changes)
-
-
-def _qualities(dollies: Mapping[str, Dolly]) -> Generator[Result, None, Qualities]:
-    """The quality of each target, on the greedy text of the one in float32."""
-    reference = dollies[_WEIGHTS[0]]
-    tokenizer = reference.tokenizer
-    prompts = [tokenizer.ask(*prompt) for of_kind in KINDS.values() for prompt in of_kind]
-    yield Result(doing="the text of the reference")
-    model = reference.models(_POLICIES[_CACHE], "f32").target
-    asked = SamplingParams(), _BUDGETS[0], tokenizer.size, tokenizer.end_ids
-    texts = written(model, prompts, *asked)
-    expected = [distributions(model, text, tokenizer.size) for text in texts]
-    found = {}
-    for weights, dolly in dollies.items():
-        yield Result(doing=f"quality of {weights}")
-        precision: KVPrecision | None = None if weights == _SHIPPED else "f32"
-        model = dolly.models(_POLICIES[_CACHE], precision).target
-        got = [distributions(model, text, tokenizer.size) for text in texts]
-        found[weights] = compared(got, expected)
-    return found
 
 
 def _peaks(setup: Setup, dollies: Mapping[str, Dolly]) -> Generator[Result, None, Peaks]:
@@ -271,13 +268,19 @@ def _range(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}×"
 
 
-EXPERIMENT = Experiment(
+def _arguments(parser: ArgumentParser) -> None:
+    help_ = "a further pair to compare"
+    parser.add_argument("--also", action="append", default=[], metavar="PAIR", help=help_)
+
+
+STUDY = Study(
     name="ablation",
     title="Cache and speculation, apart and together",
     question="What do a KV cache and speculation gain alone, what together, and is the joint gain "
     "the product of the two?",
     needs="memory for both models in float32, and a second pair to compare",
-    arguments="--also PAIR",
+    usage="--also PAIR",
+    arguments=_arguments,
     seconds=840,
     columns=(
         Column("case", "Pair, prompt"),

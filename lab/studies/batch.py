@@ -19,7 +19,7 @@ from lab.imposed import Imposed, accepted_counts
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, even, number
 from lab.studies.batch_decoding import BatchRound, Writing, autoregressive, speculative
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.events import Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
@@ -227,7 +227,7 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="batch",
     title="Several sequences at once",
     question="At how many sequences in a batch does speculation stop paying?",

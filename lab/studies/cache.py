@@ -25,12 +25,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.environment import process_memory
-from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.masked import MASKED
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
@@ -177,17 +175,10 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     dolly = yield from setup.pair()
 
     def load(kind: str, precision: KVPrecision) -> tuple[OVModel, OVModel]:
-        from pipeline.runtime.model import OVModel, RuntimeOptions
-
-        pair, store = setup.choice.pair, setup.choice.store
-        try:
-            target, draft = (
-                OVModel(store.folder(model), RuntimeOptions(kind, precision))
-                for model in (pair.target, pair.draft)
-            )
-        except UnsupportedPolicyError as reason:
-            remedy = f"has no {kind} cache ({reason}); choose another pair"
-            raise UserError("pair", pair.name, remedy) from None
+        pair = setup.choice.pair
+        target, draft = (
+            setup.compiled(model, kind, precision) for model in (pair.target, pair.draft)
+        )
         return target, draft
 
     repeats = setup.repeats or _REPEATS
@@ -213,7 +204,7 @@ def _each(rows: Sequence[Row], name: str, digits: int) -> str:
     return f"{first}, {second} and {last}"
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="cache",
     title="The KV cache by context",
     question="What do a step, a verification, a rollback and the cache’s memory cost, by context, "

@@ -15,7 +15,6 @@ import statistics
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -23,13 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.prompts import KINDS
-from lab.quality import Text, compared, distributions, written
+from lab.quality import Text, agreeing, compared, distributions, written
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.words import percent
 
@@ -78,23 +75,16 @@ def _by_byte(block: NDArray[Any]) -> bytes:
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.model import OVModel, RuntimeOptions
-
     dolly = yield from setup.pair()
     tokenizer = dolly.tokenizer
     prompts = [tokenizer.ask(*of_kind[0]) for of_kind in KINDS.values()]
-    folder = setup.choice.store.folder(setup.choice.pair.target)
     asked = SamplingParams(), _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
     result = Result(pair=dolly.about, planned=len(_PRECISIONS))
     texts: list[Text] = []
     expected: list[NDArray[np.float32]] = []
     for precision in _PRECISIONS:
         yield replace(result, doing=f"compiling for {precision}")
-        try:
-            model = OVModel(folder, RuntimeOptions(PAGED.name, precision))
-        except UnsupportedPolicyError as reason:
-            remedy = f"has no paged cache ({reason}); choose another pair"
-            raise UserError("pair", setup.choice.pair.name, remedy) from None
+        model = setup.compiled(setup.choice.pair.target, PAGED.name, precision)
         answers, got = list[Text](), list[NDArray[np.float32]]()
         for prompt in prompts:
             answers += written(model, [prompt], *asked)
@@ -105,19 +95,12 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
             yield result
         expected = expected or got
         quality = compared(got, expected)
-        agreeing = statistics.mean(map(_agreeing, answers, texts))
+        same = statistics.mean(map(agreeing, texts, answers))
         blocks = [block.copy() for text in texts for block in _blocks(model, text)]
         yield result
-        row = _row(precision, model, quality.top1, quality.kl, agreeing, packed(blocks))
+        row = _row(precision, model, quality.top1, quality.kl, same, packed(blocks))
         result = replace(result, rows=(*result.rows, row), done=result.done + 1)
         yield result
-
-
-def _agreeing(answer: Text, expected: Text) -> float:
-    """The share of the expected answer, from its start, with which the answer agrees."""
-    pairs = zip(answer.answer, expected.answer, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return same / len(expected.answer)
 
 
 def _blocks(model: OVModel, text: Text) -> Iterator[NDArray[Any]]:
@@ -166,7 +149,7 @@ def _share(row: Row, whole: Row) -> str:
     return percent(number(row["mb"]) / number(whole["mb"]))
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="compression",
     title="Compression of the KV cache",
     question="What does a quantised KV cache save in memory and cost in quality, and what would "

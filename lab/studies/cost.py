@@ -1,7 +1,5 @@
 """What a token costs beside time: CPU seconds, bytes of weights read, joules.
 
-    python -m lab.studies.cost
-
 Each lane answers alone, greedily, in an order that turns; the prompt is left out. CPU seconds are
 of this process, all threads together. A forward pass reads each weight once, as it is stored: a
 tied head counts, rows looked up in an embedding do not. Joules are of the processors' packages and
@@ -10,30 +8,29 @@ of all that runs on them, where Linux reports them (RAPL).
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import statistics
+from argparse import ArgumentParser
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lab.engines.methods import methods
+from lab.methods import methods
 from lab.prompts import KINDS
-from lab.report import save
+from lab.result import Chart, Column, Result, Row, Rows, number
 from lab.spread import Spread
-from lab.table import table
-from pipeline.decoding.events import Prefill
+from lab.study import Setup, Study
+from pipeline.decoding.events import AUTOREGRESSIVE, Prefill
 from pipeline.decoding.race import Mode
-from pipeline.dolly import Dolly
-from pipeline.errors import UserError
-from pipeline.models.pairs import DEFAULT_PAIR
-from pipeline.models.store import Store
 from pipeline.request import Request
-from pipeline.runtime.ir import bytes_per_pass, read_model
 from pipeline.trace.recording import Update
 
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+
 POWERCAP = Path("/sys/class/powercap")
+_REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +72,7 @@ class EnergyMeter:
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        zones = [zone for zone in root.glob("intel-rapl:*") if _read(zone / "name")]
-        packages = [zone for zone in zones if _read(zone / "name").startswith("package")]
+        packages = (z for z in root.glob("intel-rapl:*") if _read(z / "name").startswith("package"))
         self._ranges = {
             zone: int(_read(zone / "max_energy_range_uj"))
             for zone in packages
@@ -105,7 +101,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def measure(
+def _answer(
     dolly: Dolly,
     prompt: tuple[str, str],
     max_new_tokens: int,
@@ -136,63 +132,90 @@ def measure(
     return Usage(tokens, seconds, cpu_seconds, made, joules)
 
 
-def measure_lanes(dolly: Dolly, max_new_tokens: int, repeats: int) -> dict[str, list[Usage]]:
-    """The usage of every answer to `KINDS`, by method, in an order that turns."""
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from pipeline.runtime.ir import bytes_per_pass, read_model
+
+    dolly = yield from setup.pair()
+    pair, store = dolly.pair, setup.choice.store
+    folders = {"target": store.folder(pair.target), "draft": store.folder(pair.draft)}
+    folders |= {"block": pair.block} if pair.block else {}
+    sizes = {name: bytes_per_pass(read_model(folder)) for name, folder in folders.items()}
+    budget, repeats = setup.options.max_new_tokens, setup.repeats or _REPEATS
     asked = [prompt for prompts in KINDS.values() for prompt in prompts]
-    ways = methods(dolly.pair)
-    usages = {name: list[Usage]() for name in ways}
+    ways = methods(pair)
     for settings in ways.values():  # warms up the caches and measures the costs for `auto`
-        measure(dolly, asked[0], max_new_tokens, settings)
+        yield Result(doing="warming up")
+        _answer(dolly, asked[0], budget, settings)
+    costs: dict[str, list[dict[str, float | None]]] = {name: [] for name in ways}
+    figures = {"new_tokens": budget, "bytes_of_a_pass": sizes}
+    result = Result(pair=dolly.about, planned=len(asked) * repeats * len(ways), figures=figures)
     for turn, prompt in enumerate(asked * repeats):
         for name in [*ways][turn % len(ways) :] + [*ways][: turn % len(ways)]:
-            usages[name].append(measure(dolly, prompt, max_new_tokens, ways[name]))
-    return usages
+            costs[name].append(_answer(dolly, prompt, budget, ways[name]).per_token(sizes))
+            result = replace(result, done=result.done + 1)
+            yield result
+        result = replace(result, rows=tuple(rows_of(costs)))
+    yield result
 
 
-def spread(samples: Sequence[float | None]) -> Spread | None:
-    """None where nothing was measured."""
-    measured = [sample for sample in samples if sample is not None]
-    return Spread.of(measured) if measured else None
+def rows_of(costs: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Iterator[Row]:
+    """A row for each method: medians, and quartiles once there are two answers."""
+    for name, answers in costs.items():
+        row: dict[str, str | float | None] = {"method": name}
+        for unit in answers[0]:
+            samples = [cost[unit] for cost in answers if cost[unit] is not None]
+            row[unit] = statistics.median(map(number, samples)) if samples else None
+        for unit in ("ms", "cpu_ms"):
+            spread = Spread.of([number(cost[unit]) for cost in answers] * (1 + (len(answers) < 2)))
+            row |= {f"{unit}_low": spread.low, f"{unit}_high": spread.high}
+        yield row
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pair", default=DEFAULT_PAIR)
+def _conclude(rows: Rows) -> str:
+    slow, *others = rows
+    best = min(others, key=lambda row: number(row["cpu_ms"]))
+    return (
+        f"A token takes {number(slow['cpu_ms']):.1f} ms of CPU time and "
+        f"{number(slow['weights_mb']):.0f} MB of weights autoregressively; least with "
+        f"“{best['method']}”: {number(best['cpu_ms']):.1f} ms and "
+        f"{number(best['weights_mb']):.0f} MB."
+    )
+
+
+def _autoregression(rows: Rows) -> float | None:
+    return next((number(row["ms"]) for row in rows if row["method"] == AUTOREGRESSIVE), None)
+
+
+def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    try:
-        dolly = Dolly(options.pair)
-        folders = {"target": Store().folder(dolly.pair.target)}
-        folders["draft"] = Store().folder(dolly.pair.draft)
-        if dolly.pair.block:
-            folders["block"] = dolly.pair.block
-        usages = measure_lanes(dolly, options.max_new_tokens, options.repeats)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    sizes = {name: bytes_per_pass(read_model(folder)) for name, folder in folders.items()}
-    rows: dict[str, dict[str, Spread | None]] = {}
-    for name, answers in usages.items():
-        costs = [usage.per_token(sizes) for usage in answers]
-        rows[name] = {unit: spread([cost[unit] for cost in costs]) for unit in costs[0]}
-    table(
-        ("per token", "ms", "CPU ms", "MB of weights", "J"),
-        [[name, *(s or "not measurable here" for s in row.values())] for name, row in rows.items()],
-    )
-    each = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
-    print(f"A pass reads: {each}.")
-    save(
-        "cost",
-        pair=dolly.about,
-        max_new_tokens=options.max_new_tokens,
-        pass_bytes=sizes,
-        per_token={
-            name: {unit: s and asdict(s) for unit, s in row.items()} for name, row in rows.items()
-        },
-    )
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+STUDY = Study(
+    name="cost",
+    title="What a token costs beside time",
+    question="What does a token cost in CPU time, weights read and energy, by way of decoding?",
+    seconds=300,
+    columns=(
+        Column("method", "Method"),
+        Column("ms", "Time per token", "ms"),
+        Column("ms_low", "Lower quartile", "ms"),
+        Column("ms_high", "Upper quartile", "ms"),
+        Column("cpu_ms", "CPU time per token", "ms"),
+        Column("cpu_ms_low", "Lower quartile", "ms"),
+        Column("cpu_ms_high", "Upper quartile", "ms"),
+        Column("weights_mb", "Weights read per token", "MB", 1),
+        Column("joules", "Energy per token", "J"),
+    ),
+    chart=Chart(
+        kind="bars",
+        x="method",
+        y=("ms", "cpu_ms"),
+        axis="milliseconds per token",
+        level=_autoregression,
+        reading="Medians; the dashed line is the time of autoregression. CPU time is of all "
+        "threads. Energy is read where Linux reports it, which few virtual machines do.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    arguments=_arguments,
+)

@@ -1,35 +1,35 @@
-"""Converts and races a model of Dolly v2 3B's full size with random weights; time and memory.
-
-    python -m lab.studies.full_size --tokenizer gpt-neox-20b-tokenizer.json [--weights int8 int4]
+"""Converts and races a model of Dolly v2 3B's full size with random weights: time and memory.
 
 For machines without access to the hub: this tests every step but the download. A checkpoint with
 Dolly v2 3B's exact configuration and tokenizer is created, converted and raced with a draft of
-Pythia-160m's shape. Each stage runs in a separate process, whose time and peak memory are reported.
-Two models with random weights do not agree, so the acceptance rate is imposed
+Pythia-160m's shape. Each stage runs in a process of its own, whose time and peak memory are
+reported. Two models with random weights do not agree, so the acceptance rate is imposed
 (`lab.imposed`); the speedups at other rates are predicted from measured costs.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
+import resource
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from argparse import ArgumentParser
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from lab.footprint import high_water_mark
 from lab.imposed import Imposed, accepted_counts
-from lab.report import RESULTS, save
-from lab.table import table
+from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.saved import saved
+from lab.study import Setup, Study
 from pipeline.decoding.drafters.model import MODEL
-from pipeline.decoding.economics import CostModel, Costs
+from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Event, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
@@ -37,9 +37,10 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import Model, Weights
 from pipeline.models.store import Store
 from pipeline.request import MAX_DRAFT_LENGTH
-from pipeline.runtime.model import OVModel, RuntimeOptions
-from pipeline.runtime.pair import measure_costs
 from pipeline.text.prompt import ADDED_TOKENS
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.runtime.model import OVModel
 
 # databricks/dolly-v2-3b, -12b and EleutherAI/pythia-160m, their config.json
 CONFIGS: dict[str, dict[str, int]] = {
@@ -65,36 +66,80 @@ CONFIGS: dict[str, dict[str, int]] = {
 PAIR = ("dolly-v2-3b", "pythia-160m")
 PROJECTED, FEW_LAYERS = "dolly-v2-12b", (2, 4)  # converted with few layers; the rest is projected
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
+LENGTHS = range(1, MAX_DRAFT_LENGTH + 1)
 _PROMPT, _GREEDY = [*range(100, 148)], SamplingParams()
+_REPEATS = 2
 
-_RESULT = RESULTS / "full_size.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Wall-clock time and peak resident memory of a process."""
-
-    seconds: float
-    peak_gib: float
+Stages = dict[str, dict[str, Any]]  # by name: seconds, and peak_gib
 
 
-def run_stage(name: str, *arguments: str) -> Stage:
-    """Runs `python -m` with the arguments.
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    options, store = setup.options, setup.choice.store
+    tokenizer = options.tokenizer
+    if not (tokenizer and tokenizer.is_file()):
+        raise UserError("tokenizer", str(tokenizer), "name the file with --tokenizer")
+    # A stage whose output exists is not repeated: its earlier measurement stands.
+    earlier = saved("full_size")
+    stages: Stages = dict(earlier.figures["stages"]) if earlier else {}
+    result = Result(pair={"name": " + ".join(PAIR) + ", random weights"})
+    costs: dict[str, Any] = {}
+    for weights in options.precisions:
+        models = []
+        for name in PAIR:
+            models.append((yield from _ready(store, tokenizer, name, weights, stages)))
+        yield replace(result, doing=f"racing {weights}")
+        folders = store.folder(models[0]), store.folder(models[1])
+        repeats = setup.repeats or _REPEATS
+        asked = folders, options.acceptance, options.max_new_tokens, repeats
+        rows, costs[weights] = _stage(stages, f"race {weights}", _race, weights, *asked)
+        result = replace(result, rows=(*result.rows, *rows))
+    if options.project:
+        for layers in FEW_LAYERS:
+            yield from _ready(store, tokenizer, PROJECTED, "int8", stages, layers)
+    figures = {"stages": stages, "costs": costs, "acceptance": options.acceptance}
+    figures |= {"projected": projected(stages)}
+    done = len(options.precisions)
+    yield replace(result, figures=figures, done=done, planned=done)
 
-    Raises:
-        UserError: it failed. Its own output has the reason.
-    """
+
+def _stage(stages: Stages, name: str, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs a stage in a process of its own; returns what it returns."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        value, stages[name] = pool.submit(_timed, work, arguments).result()
+    return value
+
+
+def _timed(work: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
     start = perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", *arguments])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise UserError("stage", name, "failed; see above")
-    stage = Stage(perf_counter() - start, usage.ru_maxrss / 2**20)  # of KiB
-    print(f"{name}: {stage.seconds:.0f} s, peak {stage.peak_gib:.1f} GiB", flush=True)
-    return stage
+    value = work(*arguments)
+    children = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # a conversion is one
+    peak = max(high_water_mark() or 0, children)
+    return value, {"seconds": perf_counter() - start, "peak_gib": peak / 2**30}
 
 
-def make_checkpoint(name: str, layers: int, folder: Path, tokenizer: Path) -> None:
+def _ready(
+    store: Store, tokenizer: Path, name: str, weights: Weights, stages: Stages, layers: int = 0
+) -> Generator[Result, None, Model]:
+    """Creates and converts the model unless that is done."""
+    layers = layers or CONFIGS[name]["num_hidden_layers"]
+    about = name if layers == CONFIGS[name]["num_hidden_layers"] else f"{name} ({layers} layers)"
+    folder = store.root / "checkpoints" / f"{name}-{layers}"
+    if not (folder / "tokenizer.json").is_file():
+        yield Result(doing=f"making {about}")
+        _stage(stages, f"make {about}", _make, name, layers, folder, tokenizer)
+    model = Model(str(folder), weights)
+    if store.find(model) is None:
+        yield Result(doing=f"converting {about} to {weights}")
+        _stage(stages, f"convert {about} {weights}", _convert, store.root, model)
+    return model
+
+
+def _convert(root: Path, model: Model) -> None:
+    for _ in Store(root).obtain(model):
+        pass
+
+
+def _make(name: str, layers: int, folder: Path, tokenizer: Path) -> None:
     """Writes a sharded bfloat16 checkpoint of that configuration, with random weights."""
     import torch
     from tokenizers import AddedToken, Tokenizer
@@ -120,106 +165,18 @@ def make_checkpoint(name: str, layers: int, folder: Path, tokenizer: Path) -> No
     real.save(str(folder / "tokenizer.json"))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokenizer", type=Path, help="GPT-NeoX-20B's tokenizer.json")
-    parser.add_argument("--weights", nargs="+", choices=get_args(Weights), default=["int8", "int4"])
-    parser.add_argument("--acceptance", type=float, default=0.8)
-    parser.add_argument("--max-new-tokens", type=int, default=40)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--cache-dir", type=Path)
-    parser.add_argument("--project", action="store_true", help="also measure layers of the 12B")
-    # Run one stage, in the process that was started for it:
-    parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--race", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.make:
-        name, layers, folder = options.make
-        make_checkpoint(name, int(layers), Path(folder), options.tokenizer)
-        return 0
-    if options.race:
-        weights, target, draft, file = options.race
-        result = race(weights, (Path(target), Path(draft)), options)
-        Path(file).write_text(json.dumps(result))
-        return 0
-    earlier = json.loads(_RESULT.read_text()) if _RESULT.is_file() else {}
-    stages: dict[str, Stage] = {}
-    races: dict[str, Any] = {}
-    try:
-        if not (options.tokenizer and options.tokenizer.is_file()):
-            raise UserError("tokenizer", str(options.tokenizer), "name the file")
-        store = Store(options.cache_dir)
-        for weights in options.weights:
-            models: list[str] = []
-            for name in PAIR:
-                model, took = ready(store, options.tokenizer, name, weights)
-                models.append(str(store.folder(model)))
-                stages |= took
-            written = store.root / "race.json"
-            racing = ("lab.studies.full_size", "--race", weights, *models, str(written))
-            for name in ("acceptance", "max_new_tokens", "repeats"):
-                racing += (f"--{name.replace('_', '-')}", str(getattr(options, name)))
-            stages[f"race {weights}"] = run_stage(f"race {weights}", *racing)
-            races[weights] = json.loads(written.read_text())
-        if options.project:
-            for layers in FEW_LAYERS:
-                stages |= ready(store, options.tokenizer, PROJECTED, "int8", layers)[1]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    # A stage whose output exists is not repeated: its earlier measurement stands.
-    kept = earlier.get("stages", {}) | {name: asdict(stage) for name, stage in stages.items()}
-    save("full_size", stages=kept, races=earlier.get("races", {}) | races)
-    project(kept)
-    return 0
-
-
-def ready(
-    store: Store, tokenizer: Path, name: str, weights: Weights, layers: int = 0
-) -> tuple[Model, dict[str, Stage]]:
-    """Creates and converts the model unless that is done; returns it, and the stages that ran."""
-    layers = layers or CONFIGS[name]["num_hidden_layers"]
-    about = name if layers == CONFIGS[name]["num_hidden_layers"] else f"{name} ({layers} layers)"
-    folder, stages = store.root / "checkpoints" / f"{name}-{layers}", {}
-    if not (folder / "tokenizer.json").is_file():
-        making = ("--make", name, str(layers), str(folder), "--tokenizer", str(tokenizer))
-        stages[f"make {about}"] = run_stage(f"make {about}", "lab.studies.full_size", *making)
-    model = Model(str(folder), weights)
-    if store.find(model) is None:
-        command = ("pipeline.convert", model.id, "--weights", weights)
-        stage = f"convert {about} {weights}"
-        stages[stage] = run_stage(stage, *command, "--cache-dir", str(store.root))
-    return model, stages
-
-
-def project(stages: dict[str, Any]) -> None:
-    """Prints the projected cost of converting all of `PROJECTED`, from that of `FEW_LAYERS`."""
-    few = [stages.get(f"convert {PROJECTED} ({layers} layers) int8") for layers in FEW_LAYERS]
-    if not all(few):
-        return
-    layers = CONFIGS[PROJECTED]["num_hidden_layers"]
-    for what in ("seconds", "peak_gib"):
-        low, high = (stage[what] for stage in few if stage)
-        slope = (high - low) / (FEW_LAYERS[1] - FEW_LAYERS[0])
-        whole = low + slope * (layers - FEW_LAYERS[0])
-        print(
-            f"PROJECTED {what} of converting {PROJECTED} to INT8: {whole:.1f} ({slope:.2f} a layer)"
-        )
-
-
-def measure(
-    folders: tuple[Path, Path], acceptance: float, max_new_tokens: int, repeats: int
-) -> tuple[list[dict[str, Any]], dict[str, float], Costs]:
-    """Measures every draft length.
+def _race(
+    weights: str, folders: tuple[Path, Path], acceptance: float, max_new_tokens: int, repeats: int
+) -> tuple[list[Row], dict[str, Any]]:
+    """Measures every draft length; returns a row for each, and the costs of forward passes.
 
     Args:
         folders: of target and draft.
         acceptance: the rate to impose.
-
-    Returns:
-        A row for each draft length: acceptance rate, times and speedup; the milliseconds per token
-        of autoregressive decoding in both modes; and the measured costs.
     """
+    from pipeline.runtime.model import OVModel, RuntimeOptions
+    from pipeline.runtime.pair import measure_costs
+
     exact, fastest = (
         OVModel(folders[0], RuntimeOptions(lossless=lossless)) for lossless in (True, False)
     )
@@ -241,76 +198,121 @@ def measure(
         return _steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, MODEL.name, k))
 
     times: dict[str, list[float]] = {"fastest": [], "exact": []}
-    made: dict[int, list[Step]] = {k: [] for k in range(1, MAX_DRAFT_LENGTH + 1)}
+    made: dict[int, list[Step]] = {k: [] for k in LENGTHS}
     ratios: dict[int, list[float]] = {k: [] for k in made}
     for _ in range(repeats):
-        times["exact"].append(ms_per_token(autoregressive(exact)))
+        times["exact"].append(_ms_per_token(autoregressive(exact)))
         for k in made:
-            times["fastest"].append(ms_per_token(autoregressive(fastest)))  # next to its comparison
+            times["fastest"].append(
+                _ms_per_token(autoregressive(fastest))
+            )  # next to its comparison
             run = speculative(k)
             made[k] += run
-            times.setdefault(str(k), []).append(ms_per_token(run))
+            times.setdefault(str(k), []).append(_ms_per_token(run))
             ratios[k].append(times["fastest"][-1] / times[str(k)][-1])
 
-    results: list[dict[str, Any]] = []
+    slow = {f"{name}_ms": statistics.median(times[name]) for name in ("fastest", "exact")}
+    rows: list[Row] = []
     for k, run in made.items():
         tested = sum(step.tested for step in run)
-        results.append(
-            {
-                "draft_length": k,
-                "acceptance": sum(step.accepted for step in run) / tested,
-                "block_efficiency": sum(len(step.tokens) for step in run) / len(run),
-                "draft_ms": 1e3 * statistics.median(s.draft_s / k for s in run),
-                "verify_ms": 1e3 * statistics.median(s.verify_s for s in run),
-                "ms_per_token": statistics.median(times[str(k)]),
-                "over_fastest": statistics.median(ratios[k]),
-            }
-        )
-    medians = {name: statistics.median(times[name]) for name in ("fastest", "exact")}
-    return results, medians, costs
+        row: dict[str, Cell] = {
+            "weights": weights,
+            "length": k,
+            "acceptance": sum(step.accepted for step in run) / tested,
+            "block": sum(len(step.tokens) for step in run) / len(run),
+            "draft_ms": 1e3 * statistics.median(step.draft_s / k for step in run),
+            "verify_ms": 1e3 * statistics.median(step.verify_s for step in run),
+            "ms": statistics.median(times[str(k)]),
+            "speedup": statistics.median(ratios[k]),
+            **slow,
+            **{_named(a): CostModel(a, costs.in_steps, k).speedup for a in ACCEPTANCES},
+        }
+        rows.append(row)
+    return rows, json.loads(json.dumps(asdict(costs)))
+
+
+def _named(acceptance: float) -> str:
+    """The column of the speedup that is predicted at an acceptance."""
+    return f"at_{100 * acceptance:.0f}"
 
 
 def _steps(events: Iterable[Event]) -> list[Step]:
     return [event for event in events if isinstance(event, Step)]
 
 
-def ms_per_token(made: Sequence[Step]) -> float:
+def _ms_per_token(made: Sequence[Step]) -> float:
     return 1e3 * sum(s.seconds for s in made) / sum(len(s.tokens) for s in made)
 
 
-def show(about: str, results: list[dict[str, Any]], medians: dict[str, float]) -> None:
-    print(f"{about}; autoregressive {medians['fastest']:.2f} ms per token")
-    print(f"(exact: {medians['exact']:.2f})\n")
-    table(
-        ("K", "accepted", "block", "draft ms", "verify ms", "ms per token", "× fastest AR"),
-        [[row["draft_length"], *(f"{v:.2f}" for v in list(row.values())[1:])] for row in results],
+def projected(stages: Stages) -> Mapping[str, float]:
+    """The cost of converting all layers of `PROJECTED`, from that of `FEW_LAYERS`; empty before
+    those are measured.
+    """
+    few = [stages.get(f"convert {PROJECTED} ({layers} layers) int8") for layers in FEW_LAYERS]
+    more = (CONFIGS[PROJECTED]["num_hidden_layers"] - FEW_LAYERS[0]) / (
+        FEW_LAYERS[1] - FEW_LAYERS[0]
+    )
+    low, high = few
+    if not (low and high):
+        return {}
+    return {name: low[name] + more * (high[name] - low[name]) for name in ("seconds", "peak_gib")}
+
+
+def _conclude(rows: Rows) -> str:
+    said = []
+    for weights in dict.fromkeys(row["weights"] for row in rows):
+        of_weights = [row for row in rows if row["weights"] == weights]
+        best = max(of_weights, key=lambda row: number(row["speedup"]))
+        said.append(
+            f"{number(best['speedup']):.1f}× in {weights} at K = {best['length']} (autoregression "
+            f"takes {number(best['fastest_ms']):.0f} ms per token)"
+        )
+    return (
+        f"With random weights and imposed acceptance, Dolly v2 3B’s size reaches "
+        f"{' and '.join(said)}."
     )
 
 
-def race(weights: str, folders: tuple[Path, Path], options: argparse.Namespace) -> dict[str, Any]:
-    """Times the pair with an imposed acceptance; predicts other speedups from its costs."""
-    results, medians, costs = measure(
-        folders, options.acceptance, options.max_new_tokens, options.repeats
-    )
-    about = f"{weights}, random weights, acceptance IMPOSED"
-    show(f"{about}: {options.acceptance}", results, medians)
-    lengths = range(1, MAX_DRAFT_LENGTH + 1)
-    forecast = {
-        str(a): [CostModel(a, costs.in_steps, k).speedup for k in lengths] for a in ACCEPTANCES
-    }
-    print("\nPREDICTED speedup over exact autoregression, from measured costs")
-    table(
-        ("acceptance", *(f"K={k}" for k in lengths)),
-        [[a, *(f"{speedup:.2f}" for speedup in row)] for a, row in forecast.items()],
-    )
-    return {
-        "about": about,
-        "autoregressive_ms": medians,
-        "costs": json.loads(json.dumps(asdict(costs))),
-        "imposed": results,
-        "predicted": forecast,
-    }
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--tokenizer", type=Path, help="GPT-NeoX-20B's tokenizer.json")
+    add("--precisions", nargs="+", choices=get_args(Weights), default=["int8", "int4"])
+    add("--acceptance", type=float, default=0.8)
+    add("--max-new-tokens", type=int, default=40)
+    add("--project", action="store_true", help="also measure layers of the 12B")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+STUDY = Study(
+    name="full_size",
+    title="Dolly v2 3B’s full size",
+    question="How long do conversion and decoding take at Dolly v2 3B’s size, and what would "
+    "speculation gain there?",
+    needs="PyTorch, 11 GB of memory, 20 GB of disk, and GPT-NeoX-20B’s tokenizer",
+    usage="--tokenizer FILE",
+    seconds=1320,
+    columns=(
+        Column("weights", "Weights"),
+        Column("length", "K", digits=0),
+        Column("acceptance", "Imposed acceptance", "%", 0),
+        Column("block", "Tokens per target pass"),
+        Column("draft_ms", "Draft step", "ms"),
+        Column("verify_ms", "Verification", "ms", 0),
+        Column("ms", "Time per token", "ms", 0),
+        Column("speedup", "Speedup over the fastest mode", "×"),
+        Column("fastest_ms", "Autoregression, fastest", "ms", 0),
+        Column("exact_ms", "Autoregression, exact", "ms", 0),
+        *(Column(_named(a), f"Predicted at {100 * a:.0f} %", "×") for a in ACCEPTANCES),
+    ),
+    chart=Chart(
+        kind="lines",
+        x="length",
+        y=("speedup",),
+        series="weights",
+        level=even,
+        reading="Random weights, imposed acceptance: costs, caches and verification are real. "
+        "Predicted speedups are over the exact mode.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    arguments=_arguments,
+)

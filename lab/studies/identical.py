@@ -14,7 +14,7 @@ from functools import partial
 from lab.answers import Answers, Condition, answered, tabulated
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, even, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from lab.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import CostModel, Costs
@@ -84,7 +84,7 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="identical",
     title="The target as its own draft",
     question="If draft and target are the same model, is every draft accepted and the text the "

@@ -9,7 +9,7 @@ from operator import itemgetter
 from lab.result import Chart, Result, Rows, even, number
 from lab.shapes import SHAPES, model_folder
 from lab.studies.widths import COLUMNS, READING, measured
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.models.pairs import Weights
 
 _SHAPES = ("160M", "410M", "3B")
@@ -40,7 +40,7 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="larger",
     title="Several tokens in one pass, by size",
     question="Is a pass of several tokens as cheap for larger targets?",

@@ -21,7 +21,7 @@ from lab.draft_lengths import (
 )
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, even, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.request import Request
 from pipeline.words import percent
 
@@ -65,7 +65,7 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="lengths",
     title="Draft lengths",
     question="Which draft length is the fastest, by kind of prompt, and does auto find it?",

@@ -1,38 +1,29 @@
-"""Measures what the page costs a race: the same race with and without it, alternately.
-
-    python -m lab.studies.page_tax
+"""What the page costs a race: the same race with and without it, alternately.
 
 The browser runs on the same machine, so it competes with the models for the cores.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from argparse import ArgumentParser
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from statistics import median
 from time import perf_counter, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from playwright.sync_api import CDPSession, Page, sync_playwright
-
-from lab.report import save
+from lab.result import Chart, Column, Result, Row, Rows, even, number
 from lab.spread import Spread
-from lab.table import table
-from pipeline.decoding.answer_memory import AnswerMemory
-from pipeline.decoding.race import Mode
-from pipeline.dolly import Dolly
-from pipeline.models.choice import Choice
-from pipeline.models.pairs import DEFAULT_PAIR
-from pipeline.models.store import Store
+from lab.study import Setup, Study
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.request import Request
-from pipeline.run import Run
-from pipeline.trace.record import Lane, Trace
-from ui.page import Page as ServedPage
-from ui.run import activity
-from ui.run.loader import Loader
+from pipeline.trace.record import Trace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import CDPSession, Page
 
 _REQUEST = Request(
     "Write a long story about a dog who finds a map.",
@@ -50,16 +41,7 @@ _COUNT = """() => {
 }"""
 
 
-class _RecordingDolly(Dolly):
-    """Keeps its last run."""
-
-    last: Run
-
-    def start(
-        self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
-    ) -> Run:
-        self.last = super().start(request, mode, memory)
-        return self.last
+_REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +53,31 @@ class PageLoad:
     updates: float  # drawn per second
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m lab.studies.page_tax", description=__doc__)
-    parser.add_argument("--pair", default=DEFAULT_PAIR)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--period",
-        type=float,
-        default=activity.PERIOD,
-        help="seconds between two updates (default: the page's own, %(default)s)",
-    )
-    options = parser.parse_args()
-    activity.PERIOD = options.period
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from playwright.sync_api import sync_playwright
 
-    dolly = _RecordingDolly(options.pair)
+    from ui.page import Page as ServedPage
+    from ui.run import activity
+    from ui.run.loader import Loader
+
+    activity.PERIOD = setup.options.period or activity.PERIOD
+    dolly = yield from setup.pair()
     dolly.tokenizer.end_ids = frozenset()  # every race has the same number of tokens
-    loader = Loader(Choice(dolly.pair, Store()), lambda _: dolly)
-    served = ServedPage(loader)
+    begun = []  # every run
+    start = dolly.start
+
+    def starting(*asked: Any) -> Any:
+        begun.append(start(*asked))
+        return begun[-1]
+
+    dolly.start = starting  # type: ignore[assignment,method-assign]
+    served = ServedPage(Loader(setup.choice, lambda _: dolly))
     asked = {name: value for name, value in asdict(_REQUEST).items() if value is not None}
+    repeats = setup.repeats or _REPEATS
+    figures = {"request": asdict(_REQUEST), "period": activity.PERIOD}
+    result = Result(pair=dolly.about, planned=2 * repeats, figures=figures)
+    loads: list[PageLoad] = []
+    traces: dict[str, list[Trace]] = {"page": [], "alone": []}
     try:
         url = f"{served.serve()}?{urlencode(asked)}"
         with sync_playwright() as playwright:
@@ -99,10 +88,26 @@ def main() -> None:
             page.goto(url)
             page.get_by_text("Ready", exact=True).wait_for()
             page.evaluate(_COUNT)
-            _report(dolly, options.repeats, _racer(page))
+            race = _racer(page)
+            for repeat in range(-1, repeats):  # the first of each is a warm-up
+                for name in [*traces][:: 1 if repeat % 2 else -1]:
+                    sleep(_REST)
+                    load = race() if name == "page" else None
+                    trace = begun[-1].trace() if load else dolly.start(_REQUEST).finish()
+                    if repeat < 0:
+                        yield replace(result, planned=0, doing="warming up")
+                        continue
+                    loads += [load] if load else []
+                    traces[name].append(trace)
+                    result = replace(result, done=result.done + 1)
+                    yield result
             browser.close()
     finally:
         served.close()
+    means = {name: median(asdict(each)[name] for each in loads) for name in asdict(loads[0])}
+    tokens = len(traces["alone"][0].lanes[SPECULATIVE].tokens)
+    figures |= {"tokens": tokens, "page": means}
+    yield replace(result, rows=tuple(_rows(traces)), figures=figures)
 
 
 def _racer(page: Page) -> Callable[[], PageLoad]:
@@ -130,77 +135,71 @@ def _busy(metrics: CDPSession) -> float:
     return next(float(each["value"]) for each in values if each["name"] == "TaskDuration")
 
 
-def _alone(dolly: Dolly) -> Trace:
-    return dolly.start(_REQUEST).finish()
+def _rows(traces: Mapping[str, Sequence[Trace]]) -> Iterator[Row]:
+    """In the page, alone, and the quartiles of the ratios, race by race."""
+    kinds: dict[str, Callable[[Trace], float]] = {"speedup": lambda trace: trace.speedup or 0.0}
+    for lane in (AUTOREGRESSIVE, SPECULATIVE):
+        kinds[f"{lane}, ms per token"] = partial(_ms, lane)
+        kinds[f"{lane}, prefill in ms"] = partial(_prefill, lane)
+    for name, of in kinds.items():
+        page, alone = ([of(trace) for trace in races] for races in traces.values())
+        ratio = Spread.of([one / other for one, other in zip(page, alone, strict=True)])
+        yield {
+            "what": name,
+            "page": median(page),
+            "alone": median(alone),
+            "ratio": ratio.median,
+            "low": ratio.low,
+            "high": ratio.high,
+        }
 
 
-def _report(dolly: _RecordingDolly, repeats: int, race: Callable[[], PageLoad]) -> None:
-    """Runs the races, prints the table and saves the results."""
-    loads: list[PageLoad] = []
-    traces: dict[str, list[Trace]] = {"page": [], "alone": []}
+def _ms(lane: str, trace: Trace) -> float:
+    return 1e3 * (trace.lanes[lane].seconds_per_token or 0.0)
 
-    def in_page() -> None:
-        sleep(_REST)
-        loads.append(race())
-        traces["page"].append(dolly.last.trace())
 
-    def alone() -> None:
-        sleep(_REST)
-        traces["alone"].append(_alone(dolly))
+def _prefill(lane: str, trace: Trace) -> float:
+    return 1e3 * trace.lanes[lane].prefill_s
 
-    in_page()
-    alone()
-    loads.clear()  # the first of each is a warm-up
-    for races in traces.values():
-        races.clear()
-    for repeat in range(repeats):
-        for one in (in_page, alone) if repeat % 2 else (alone, in_page):
-            one()
 
-    rows: list[list[object]] = []
-    results: dict[str, Any] = {}
-    for lane in ("autoregressive", "speculative"):
-        results[lane] = {}
-        for key, title, of in (
-            ("ms", "ms per token", _ms),
-            ("prefill_ms", "prefill, ms", _prefill),
-        ):
-            ms = {
-                name: [of(trace.lanes[lane]) for trace in races] for name, races in traces.items()
-            }
-            ratios = [one / other for one, other in zip(ms["page"], ms["alone"], strict=True)]
-            rows.append([f"{lane}, {title}", *map(Spread.of, (ms["page"], ms["alone"], ratios))])
-            results[lane][key] = ms | {"page_over_alone": asdict(Spread.of(ratios))}
-    speedups = {name: [trace.speedup or 0 for trace in races] for name, races in traces.items()}
-    ratios = [one / other for one, other in zip(*speedups.values(), strict=True)]
-    rows.append(["speedup", *map(Spread.of, (*speedups.values(), ratios))])
-    results["speedup"] = {**speedups, "page_over_alone": asdict(Spread.of(ratios))}
-    table(("", "in the page", "alone", "ratio"), rows)
-    tokens = [len(lane.tokens) for lane in traces["alone"][0].lanes.values()]
-    print(
-        f"\n{tokens} tokens, {median(each.seconds for each in loads):.1f} s in the page; "
-        f"its main thread was busy {median(each.busy for each in loads):.0%} of it, and drew "
-        f"{median(each.updates for each in loads):.1f} updates per second"
-    )
-    save(
-        "page_tax",
-        pair=dolly.pair.name,
-        request=asdict(_REQUEST),
-        repeats=repeats,
-        period=activity.PERIOD,
-        tokens=tokens,
-        lanes=results,
-        page=[asdict(each) for each in loads],
+def _conclude(rows: Rows) -> str:
+    each = {str(row["what"]): number(row["ratio"]) for row in rows}
+    slow, fast = (each[f"{lane}, ms per token"] for lane in (AUTOREGRESSIVE, SPECULATIVE))
+    return (
+        f"In the page a token takes {slow:.2f} times as long as alone autoregressively, and "
+        f"{fast:.2f} times speculatively; the speedup is {each['speedup']:.2f} times that alone."
     )
 
 
-def _ms(lane: Lane) -> float:
-    return 1000 * (lane.seconds_per_token or 0)
+def _arguments(parser: ArgumentParser) -> None:
+    help_ = "seconds between two updates (default: the page's own)"
+    parser.add_argument("--period", type=float, default=0.0, help=help_)
 
 
-def _prefill(lane: Lane) -> float:
-    return 1000 * lane.prefill_s
-
-
-if __name__ == "__main__":
-    main()
+STUDY = Study(
+    name="page_tax",
+    title="What the page costs",
+    question="How much slower is a race in the page than the same race alone?",
+    needs="Playwright and Chromium",
+    seconds=120,
+    columns=(
+        Column("what", "Measured"),
+        Column("page", "In the page"),
+        Column("alone", "Alone"),
+        Column("ratio", "In the page over alone", "×"),
+        Column("low", "Lower quartile", "×"),
+        Column("high", "Upper quartile", "×"),
+    ),
+    chart=Chart(
+        kind="bars",
+        x="what",
+        y=("ratio",),
+        whiskers=("low", "high"),
+        level=even,
+        reading="Medians of ratios, race by race; whiskers are quartiles. On the dashed line, the "
+        "page would cost nothing.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    arguments=_arguments,
+)

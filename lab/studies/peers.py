@@ -1,130 +1,161 @@
 """The same models, prompts and token counts in every engine that runs them.
 
-    pip install -r requirements-dev.txt -r lab/requirements.txt && python -m lab.studies.peers
-
 Each engine is a process of its own, loaded once and warmed up; each prompt goes to one engine after
-the other, in an order that rotates. All decode greedily, and none stops before N tokens. If an
-engine fails, its error stands below the table. Beside the embedded pair, larger shapes with random
-weights are run autoregressively, without llama.cpp.
+the other, in an order that turns. All decode greedily, and none stops before N tokens. If an engine
+fails, its row has the error. Beside the embedded pair, larger shapes with random weights are run
+autoregressively, without llama.cpp.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from argparse import ArgumentParser
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
-from lab.engines.engines import (
-    AUTOREGRESSIVE,
-    DRAFT_LENGTH,
-    EMBEDDED_MODELS,
-    ENGINES,
-    FIXED_DRAFTS,
-    OURS,
-    OURS_FASTEST,
-    OURS_SPECULATIVE,
-    Answer,
-    Models,
-)
-from lab.engines.peer_models import for_peers
+from lab.footprint import high_water_mark
 from lab.prompts import KINDS
-from lab.report import save
+from lab.result import Cell, Chart, Column, Result, Row, Rows, number
 from lab.shapes import SHAPES, model_folder
 from lab.spread import Spread
-from lab.table import table
+from lab.study import Setup, Study
 from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
 from pipeline.text.prompt import format_prompt
 from pipeline.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from lab.engines.engines import Answer
+    from lab.engines.models import Models
+
 _MANY = 100  # tokens; an answer of more is asked for once of each kind
+_REPEATS = 3
+_SUBJECTS = (DEFAULT_PAIR, "160M", "410M")
+
+Key = tuple[str, int, int]  # kind, prompt, N
 
 
-def work(name: str, models: Models) -> None:
-    """Answers prompts, a JSON line each, until there are no more."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what engines print is not a reply
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """An answer.
+
+    Attributes:
+        times: how many tokens there were, and after how many seconds.
+        peak_bytes: resident memory of the process so far; None where it cannot be read.
+    """
+
+    tokens: list[int]
+    times: list[tuple[int, float]]
+    seconds: float
+    peak_bytes: int | None = None
+
+    @property
+    def ms_per_token(self) -> float:
+        """After the first report, or of all tokens if none was reported."""
+        made, first = self.times[0] if self.times else (0, 0.0)
+        return 1e3 * (self.seconds - first) / (len(self.tokens) - made)
+
+
+def _work(name: str, models: Models, pipe: Connection) -> None:
+    """Answers prompts until there are no more. A failure is a reply, as a text."""
+    from lab.engines.engines import ENGINES
+
+    os.dup2(2, 1)  # what engines print is no part of the table
     try:
-        answer = ENGINES[name](models)
-        replies.write(json.dumps({"ready": True}) + "\n")
-        for line in sys.stdin:
-            replies.write(json.dumps(timed(answer, **json.loads(line))) + "\n")
-    except Exception as error:  # a failure is a result
+        answer = ENGINES[name].load(models)
+        pipe.send("")
+        while asked := pipe.recv():
+            pipe.send(timed(answer, *asked))
+    except Exception as error:
         line = (str(error).strip() or "no message").splitlines()[0]
-        replies.write(json.dumps({"failed": f"{type(error).__name__}: {line}"[:200]}) + "\n")
+        pipe.send(f"{type(error).__name__}: {line}"[:200])
 
 
-def timed(answer: Answer, prompt: list[int], count: int) -> dict[str, Any]:
-    """The answer, the times of its tokens in seconds, and the peak memory so far."""
+def timed(answer: Answer, prompt: list[int], count: int) -> Timed:
     times: list[tuple[int, float]] = []
     start = perf_counter()
     tokens = answer(prompt, count, lambda made: times.append((made, perf_counter() - start)))
-    total = perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"tokens": tokens, "times": times, "total": total, "peak_mb": peak}
+    return Timed(tokens, times, perf_counter() - start, high_water_mark())
 
 
 @dataclass(slots=True)
-class Engine:
-    """The process of an engine, and its answers."""
+class Running:
+    """The process of an engine, and its answers.
+
+    Attributes:
+        failed: why it ended; "" while it has not.
+    """
 
     name: str
-    process: subprocess.Popen[str]
+    pipe: Connection | None = None
     failed: str = ""
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    samples: dict[Key, list[Timed]] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, name: str, models: Models) -> Engine:
-        command = [sys.executable, "-m", "lab.studies.peers", "--engine", name]
-        command += ["--models", json.dumps(asdict(models), default=str)]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        engine = cls(name, process)
+    def start(cls, name: str, models: Models) -> Running:
+        pipe, theirs = get_context("spawn").Pipe()
+        process = get_context("spawn").Process(target=_work, args=(name, models, theirs))
+        process.daemon = True
+        process.start()
+        theirs.close()
+        engine = cls(name, pipe)
         engine._read()
         return engine
 
-    def ask(self, prompt: list[int], count: int) -> dict[str, Any]:
-        """The reply; empty if the engine failed, now or earlier."""
-        if self.failed:
-            return {}
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps({"prompt": prompt, "count": count}) + "\n")
-            self.process.stdin.flush()
-        return self._read()
+    def ask(self, prompt: list[int], count: int, key: Key | None = None) -> None:
+        """Keeps the answer by its key, unless the engine failed."""
+        assert self.pipe is not None
+        if not self.failed:
+            self.pipe.send((prompt, count))
+            reply = self._read()
+            if reply and key:
+                self.samples.setdefault(key, []).append(reply)
 
     def stop(self) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.wait()
+        assert self.pipe is not None
+        if not self.failed:
+            self.pipe.send(None)
+        self.pipe.close()
 
-    def _read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        reply: dict[str, Any] = json.loads(line) if line else {"failed": "the process ended"}
-        self.failed = reply.get("failed", "")
-        return {} if self.failed else reply
+    def _read(self) -> Timed | None:
+        assert self.pipe is not None
+        try:
+            reply = self.pipe.recv()
+        except EOFError:
+            reply = "the process ended"
+        if isinstance(reply, str):
+            self.failed = reply
+            return None
+        assert isinstance(reply, Timed)
+        return reply
+
+    @property
+    def answers(self) -> list[Timed]:
+        return [each for group in self.samples.values() for each in group]
+
+    @property
+    def ms_per_token(self) -> dict[Key, float]:
+        """The medians of the repeats."""
+        return {
+            key: statistics.median(each.ms_per_token for each in group)
+            for key, group in self.samples.items()
+        }
+
+    def same_text(self, reference: Running | None) -> float | None:
+        """The share of its texts that are the reference's last ones."""
+        if reference is None:
+            return None
+        pairs = ((key, each) for key, group in self.samples.items() for each in group)
+        return statistics.fmean(
+            each.tokens == reference.samples[key][-1].tokens for key, each in pairs
+        )
 
 
 def raced(
@@ -133,200 +164,174 @@ def raced(
     kinds: Mapping[str, Sequence[tuple[str, str]]],
     counts: Sequence[int],
     repeats: int,
-) -> list[Engine]:
-    """The engines with their answers to all prompts. Only the first prompt of a kind gets the
-    largest N.
+    result: Result,
+) -> Generator[Result, None, list[Running]]:
+    """Returns the engines with their answers to all prompts. Only the first prompt of a kind gets
+    the largest N.
 
     Args:
         names: of engines.
         kinds: by name, instructions with their contexts.
         counts: each an N.
         repeats: of all of it.
+        result: what is known before.
     """
     encode = Tokenizer(models.target).encode
-    prompts = {
-        kind: [encode(format_prompt(*prompt)) for prompt in asked] for kind, asked in kinds.items()
-    }
-    engines = [Engine.start(name, models) for name in names]
-    for engine in engines:
-        engine.ask(encode("Once upon a time"), 40)  # warms up, with none of the prompts
     turns = [
-        (kind, number, count)
+        (encode(format_prompt(*prompt)), (kind, place, count))
         for count in counts
-        for kind, asked in prompts.items()
-        for number in range(1 if count > _MANY else len(asked))
-    ]
-    for turn, (kind, number, count) in enumerate(tqdm(turns * repeats, desc="prompts")):
+        for kind, asked in kinds.items()
+        for place, prompt in enumerate(asked[:1] if count > _MANY else asked)
+    ] * repeats
+    engines = []
+    for name in names:
+        yield replace(result, planned=0, doing=f"loading {name}")
+        engines.append(Running.start(name, models))
+        engines[-1].ask(encode("Once upon a time"), 40)  # warms up, with none of the prompts
+    result = replace(result, planned=result.done + len(turns))
+    for turn, (prompt, key) in enumerate(turns):
         for engine in engines[turn % len(engines) :] + engines[: turn % len(engines)]:
-            if reply := engine.ask(prompts[kind][number], count):
-                about = {"kind": kind, "prompt": number, "count": count}
-                engine.samples.append(about | reply)
+            engine.ask(prompt, key[-1], key)
+        result = replace(result, done=result.done + 1)
+        yield result
     for engine in engines:
         engine.stop()
     return engines
 
 
-def summed_up(engines: Sequence[Engine]) -> list[dict[str, Any]]:
+def rows_of(subject: str, engines: Sequence[Running]) -> list[Row]:
     """A row for each engine. A ratio compares the medians of the repeats for one prompt and N; the
     row has the median of these ratios.
     """
-    times = {engine.name: by_prompt(engine) for engine in engines}
-    text = {key(s): s["tokens"] for e in engines if e.name == OURS for s in e.samples}
-    rows: list[dict[str, Any]] = []
+    from lab.engines.engines import ENGINES, OURS, OURS_FASTEST, OURS_SPECULATIVE
+
+    times = {engine.name: engine.ms_per_token for engine in engines}
+    reference = next((e for e in engines if e.name == OURS and e.samples), None)
+    rows: list[Row] = []
     for engine in engines:
-        if engine.failed or not engine.samples:
-            rows.append({"engine": engine.name, "failed": engine.failed})
-            continue
-        mine, samples = times[engine.name], engine.samples
-        row: dict[str, Any] = {
-            "engine": engine.name,
-            "ms_per_token": asdict(Spread.of([*mine.values()])),
-        }
-        for name in (OURS_FASTEST, OURS_SPECULATIVE):
-            ratios = [mine[k] / times[name][k] for k in mine.keys() & times.get(name, {}).keys()]
-            row[f"over {name}"] = statistics.median(ratios) if ratios else None
-        first: dict[tuple[str, int], float] = {}  # later, some engines have it cached
-        for sample in samples:
-            if sample["times"]:
-                first.setdefault((sample["kind"], sample["prompt"]), 1e3 * sample["times"][0][1])
-        row["first_token_ms"] = statistics.median(first.values()) if first else None
-        if engine.name in FIXED_DRAFTS:
-            row |= drafting(samples)
-        row["peak_mb"] = max(sample["peak_mb"] for sample in samples)
-        row["same_text"] = sum(s["tokens"] == text.get(key(s)) for s in samples) / len(samples)
+        row: dict[str, Cell] = dict.fromkeys(column.name for column in COLUMNS)
         rows.append(row)
+        row |= {"subject": subject, "engine": engine.name, "failed": engine.failed or None}
+        if engine.failed or not engine.samples:
+            continue
+        mine, answers = times[engine.name], engine.answers
+        spread = Spread.of([*mine.values()])
+        row |= {"ms": spread.median, "low": spread.low, "high": spread.high}
+        for name, other in (("over_fastest", OURS_FASTEST), ("over_speculative", OURS_SPECULATIVE)):
+            ratios = [mine[key] / times[other][key] for key in mine.keys() & times.get(other, {})]
+            row[name] = statistics.median(ratios) if ratios else None
+        first: dict[tuple[str, int], float] = {}  # later, some engines have it cached
+        for (kind, prompt, _), (sample, *_) in engine.samples.items():
+            if sample.times:
+                first.setdefault((kind, prompt), 1e3 * sample.times[0][1])
+        row["first_ms"] = statistics.median(first.values()) if first else None
+        if ENGINES[engine.name].fixed_drafts:
+            row |= _drafting(answers)
+        peaks = [each.peak_bytes for each in answers if each.peak_bytes]
+        row["peak_mb"] = max(peaks) / 2**20 if peaks else None
+        row["same"] = engine.same_text(reference)
     return rows
 
 
-def key(sample: dict[str, Any]) -> tuple[str, int, int]:
-    return sample["kind"], sample["prompt"], sample["count"]
-
-
-def by_prompt(engine: Engine) -> dict[tuple[str, int, int], float]:
-    """Milliseconds per token after the first report, or of all tokens if none was reported."""
-    grouped: dict[tuple[str, int, int], list[float]] = {}
-    for sample in engine.samples:
-        made, first = sample["times"][0] if sample["times"] else (0, 0.0)
-        taken = 1e3 * (sample["total"] - first) / (len(sample["tokens"]) - made)
-        grouped.setdefault(key(sample), []).append(taken)
-    return {place: statistics.median(group) for place, group in grouped.items()}
-
-
-def drafting(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
+def _drafting(answers: Sequence[Timed]) -> dict[str, Cell]:
     """Acceptance, where each report is of a round with `DRAFT_LENGTH` drafted tokens."""
+    from lab.engines.engines import DRAFT_LENGTH
+
     rounds = [
         later - earlier
-        for sample in samples
-        for (earlier, _), (later, _) in pairwise([(0, 0.0), *sample["times"]])
+        for each in answers
+        for (earlier, _), (later, _) in pairwise([(0, 0.0), *each.times])
     ]
     accepted = sum(made - 1 for made in rounds)
     tested = sum(min(made, DRAFT_LENGTH) for made in rounds)
-    return {"acceptance": accepted / tested, "block_efficiency": sum(rounds) / len(rounds)}
+    return {"acceptance": accepted / tested, "block": sum(rounds) / len(rounds)}
 
 
-def prepared(models: Models, folder: Path) -> Models:
-    """`for_peers`, in a process of its own: a process starts with its parent's peak memory."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(for_peers, models, folder).result()
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from lab.engines.engines import DRAFT_LENGTH, ENGINES
+    from lab.engines.models import EMBEDDED_MODELS, Models, for_peers
 
-
-def differences(models: Models) -> list[str]:
-    """A line on each model that other engines run in another form than this project."""
-    notes = []
-    if models.full_draft:
-        notes.append(
-            "The draft has a trimmed vocabulary, which no other engine takes. Theirs is the same "
-            "draft with a row for each token of the target: it proposes the same tokens, and a "
-            "step of it reads a longer head."
-        )
-    if models.gguf:
-        notes.append(
-            "llama.cpp runs 4-bit matrices as Q4_1, with the same values, and 8-bit ones as Q8_0, "
-            "the nearest that it has."
-        )
-    return notes
-
-
-def show(subject: str, rows: Sequence[dict[str, Any]]) -> None:
-    def cell(row: dict[str, Any], name: str, digits: int = 2) -> str:
-        return "–" if row.get(name) is None else f"{row[name]:.{digits}f}"
-
-    print(f"\n{subject}")
-    table(
-        (
-            "",
-            "ms per token",
-            "× ours",
-            "× ours, spec.",
-            "first ms",
-            "accepted",
-            "block",
-            "MB",
-            "same",
-        ),
-        [
-            [
-                row["engine"],
-                Spread(**row["ms_per_token"]),
-                cell(row, f"over {OURS_FASTEST}"),
-                cell(row, f"over {OURS_SPECULATIVE}"),
-                cell(row, "first_token_ms", 0),
-                cell(row, "acceptance"),
-                cell(row, "block_efficiency"),
-                cell(row, "peak_mb", 0),
-                f"{row['same_text']:.0%}",
-            ]
-            for row in rows
-            if "failed" not in row
-        ],
-    )
-    for row in rows:
-        if "failed" in row:
-            print(f"{row['engine']} failed: {row['failed']}")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    subjects = (DEFAULT_PAIR, "160M", "410M")
-    parser.add_argument("--subjects", nargs="+", choices=subjects, default=subjects)
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--counts", nargs="+", type=int, default=[40, 100])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)  # be its process
-    parser.add_argument("--models", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.engine:
-        folders = {name: path and Path(path) for name, path in options.models.items()}
-        work(options.engine, Models(**folders))
-        return 0
-
-    results, notes = {}, []
+    options, repeats = setup.options, setup.repeats or _REPEATS
+    figures = {"draft_length": DRAFT_LENGTH, "counts": options.counts, "repeats": repeats}
+    result = Result(pair={"name": ", ".join(options.subjects)}, figures=figures)
     for subject in options.subjects:
-        names, counts = options.engines, options.counts
+        names, counts = options.engines or [*ENGINES], options.counts
         with tempfile.TemporaryDirectory() as made:
+            yield replace(result, planned=0, doing=f"making the models of {subject}")
             if subject in SHAPES:
-                names, counts = [name for name in names if name in AUTOREGRESSIVE], counts[:1]
+                known = ((name, ENGINES[name]) for name in names)
+                names = [n for n, each in known if each.autoregressive and not each.reads_gguf]
+                counts = counts[:1]
                 tokenizer = EMBEDDED / "target" / "tokenizer.json"
-                folder = model_folder(SHAPES[subject], "int8", tokenizer)
+                folder = model_folder(SHAPES[subject], "int8", tokenizer, setup.choice.store)
                 models = Models(folder, folder)
             else:
-                models = prepared(EMBEDDED_MODELS, Path(made))
-                notes = differences(models)
-            engines = raced(models, names, KINDS, counts, options.repeats)
-            results[subject] = summed_up(engines)
-        show(subject, results[subject])
-    for note in notes:
-        print(note)
-    save(
-        "peers",
-        draft_length=DRAFT_LENGTH,
-        counts=options.counts,
-        repeats=options.repeats,
-        notes=notes,
-        results=results,
+                models = for_peers(EMBEDDED_MODELS, Path(made))
+                result = replace(result, figures={**figures, "notes": models.differences})
+            engines = yield from raced(models, names, KINDS, counts, repeats, result)
+        done = result.done + len(engines[0].answers)
+        rows = (*result.rows, *rows_of(subject, engines))
+        result = replace(result, rows=rows, done=done, planned=done)
+    yield result
+
+
+def _conclude(rows: Rows) -> str:
+    ran = [row for row in rows if row["subject"] == rows[0]["subject"] and not row["failed"]]
+    best = min(ran, key=lambda row: number(row["ms"]))
+    others = ", ".join(
+        f"{row['engine']} {number(row['over_fastest']):.2f}"
+        for row in sorted(ran, key=lambda row: number(row["ms"]))
+        if "," not in str(row["engine"]) and row["over_fastest"] is not None
     )
-    return 0
+    return (
+        f"The fastest is “{best['engine']}” with {number(best['ms']):.1f} ms per token. Time per "
+        f"token over this project’s fastest autoregression: {others}."
+    )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--engines", nargs="+", metavar="ENGINE", help="(default: all)")
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--subjects", nargs="+", choices=_SUBJECTS, default=[*_SUBJECTS])
+    parser.add_argument("--counts", nargs="+", type=int, default=[40, 100])
+    arguments(parser)
+
+
+COLUMNS = (
+    Column("subject", "Models"),
+    Column("engine", "Engine"),
+    Column("ms", "Time per token", "ms"),
+    Column("low", "Lower quartile", "ms"),
+    Column("high", "Upper quartile", "ms"),
+    Column("over_fastest", "Over our fastest autoregression", "×"),
+    Column("over_speculative", "Over our draft model, K = 4", "×"),
+    Column("first_ms", "First token", "ms", 0),
+    Column("acceptance", "Accepted of tested", "%", 0),
+    Column("block", "Tokens per pass"),
+    Column("peak_mb", "Peak memory", "MiB", 0),
+    Column("same", "Text as ours", "%", 0),
+    Column("failed", "Failed"),
+)
+STUDY = Study(
+    name="peers",
+    title="Other engines",
+    question="How fast are other engines with the same models, prompts and token counts?",
+    needs="the engines (requirements-dev.txt and lab/requirements.txt) and PyTorch",
+    seconds=1800,
+    columns=COLUMNS,
+    chart=Chart(
+        kind="bars",
+        x="engine",
+        y=("ms",),
+        series="subject",
+        whiskers=("low", "high"),
+        logarithmic=True,
+        reading="Medians over the prompts; whiskers are quartiles. 160M and 410M are random "
+        "weights of that size, which only run autoregressively.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    arguments=_arguments,
+)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lab.answers import Answers, Condition, answered, tabulated
 from lab.footprint import Footprint
 from lab.prompts import KINDS
-from lab.quality import Quality, compared, distributions, written
+from lab.quality import Quality, qualities
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from lab.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
@@ -25,6 +25,7 @@ from pipeline.words import counted, percent
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
+    from pipeline.runtime.model import OVModel
 
 _EVERY: tuple[Weights, ...] = ("f32", "fp16", "int8", "int4")
 _REFERENCE: Weights = "f32"
@@ -63,7 +64,15 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         Request(*prompts[0], max_new_tokens=_MAX_NEW_TOKENS, drafter=MODEL.name)
         for prompts in KINDS.values()
     ]
-    qualities = yield from _qualities(dollies)
+    found: dict[tuple[Weights, str], Quality] = {}
+    tokenizer = dollies[_PAIRS[0]].tokenizer
+    targets: dict[str, OVModel] = {
+        weights: dollies[weights, weights].models().target for weights in _EVERY
+    }
+    for text, shaping in _TEXTS.items():
+        params = SamplingParams(**shaping)
+        of_text = yield from qualities(targets, _REFERENCE, tokenizer, params, _MAX_NEW_TOKENS)
+        found |= {(weights, text): of_text[weights] for weights in _EVERY}
     peaks = yield from _peaks(setup, models, dollies[_PAIRS[0]], requests[0])
     conditions = [
         Condition(_name(pair, text, mode), dolly, mode, _TEXTS[text])
@@ -73,34 +82,11 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     ]
     answers = answered(conditions, requests, setup.repeats or _REPEATS)
     about = dollies[_PAIRS[0]].about
-    yield from tabulated(answers, partial(_rows, qualities, peaks), about)
+    yield from tabulated(answers, partial(_rows, found, peaks), about)
 
 
 def _name(pair: tuple[Weights, Weights], text: str, mode: str) -> str:
     return " ".join((*pair, text, mode))
-
-
-def _qualities(
-    dollies: Mapping[tuple[Weights, Weights], Dolly],
-) -> Generator[Result, None, Qualities]:
-    """The quality of the target at each precision, on greedy and on sampled text."""
-    reference = dollies[_REFERENCE, _REFERENCE]
-    tokenizer = reference.tokenizer
-    prompts = [tokenizer.ask(*prompt) for of_kind in KINDS.values() for prompt in of_kind]
-    found: dict[tuple[Weights, str], Quality] = {}
-    for text, shaping in _TEXTS.items():
-        yield Result(doing=f"the {text} text of the reference")
-        params = SamplingParams(**shaping)
-        model = reference.models().target
-        asked = params, _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
-        texts = written(model, prompts, *asked)
-        expected = [distributions(model, each, tokenizer.size) for each in texts]
-        for weights in _EVERY:
-            yield Result(doing=f"quality of {weights} on {text} text")
-            model = dollies[weights, weights].models().target
-            got = (distributions(model, each, tokenizer.size) for each in texts)
-            found[weights, text] = compared([*got], expected)
-    return found
 
 
 def _peaks(
@@ -165,14 +151,14 @@ def _times(gain: float, first: Row) -> str:
     return f"{gain / number(first['over_reference']):.2f}"
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="precision",
     title="Precision of weights",
     question="What do f32, FP16, INT8 and INT4 weights of target and draft cost in quality, and "
     "gain in time and memory?",
     needs="the float32 checkpoints of both models; without them, an IR’s own weights, unpacked, "
     "are the reference",
-    arguments="--target CHECKPOINT --draft CHECKPOINT",
+    usage="--target CHECKPOINT --draft CHECKPOINT",
     seconds=900,
     columns=(
         Column("pair", "Target + draft"),

@@ -9,16 +9,28 @@ import math
 import statistics
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.bench import Bench, Speedup
+import numpy as np
+
+from lab.imposed import Imposed, accepted_counts
 from lab.result import Cell, Chart, Column, Mark, Result, Row, Rows, even, number
 from lab.shapes import SHAPES, draft_of, model_folder
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
+from pipeline.decoding.drafters.model import MODEL
+from pipeline.decoding.economics import CostModel, Costs
+from pipeline.decoding.events import Event, Step
+from pipeline.decoding.lanes import Lanes
+from pipeline.decoding.sampling import SamplingParams
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.record import Trace
 from pipeline.words import percent
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.runtime.model import OVModel
 
 TARGETS = ("60M", "135M", "160M", "410M")
 RATIOS = (2, 4, 10, 20, 40)
@@ -28,7 +40,92 @@ _ROUNDS = 10  # of each run; acceptances in tenths are then met by whole numbers
 _ASKED = 10  # the ratio that the question names
 _DIGITS = 4
 _TYPICAL = 0.8  # the acceptance at which ratios are compared
+_PROMPT = [*range(100, 164)]
+_GREEDY = SamplingParams()
+_STEPS = 3  # autoregressive, beside each run
 _PAPER_RATIO, _PAPER = 4.3, {40: 1.46, 100: 1.64}  # its speedups by new tokens (2311.04951)
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """The speedup over autoregressive decoding: of a run, and as the cost model predicts it."""
+
+    measured: float
+    predicted: float
+
+
+class Bench:
+    """Runs a pair at an imposed acceptance, beside autoregressive steps and single passes.
+
+    Args:
+        target, draft: warm; both keep a shared prefix from then on.
+        rounds: of each run that are measured.
+    """
+
+    def __init__(self, target: OVModel, draft: OVModel, rounds: int) -> None:
+        for model in (target, draft):
+            model.share_prefix(_PROMPT[:-1])
+        self._rounds, self._rng = rounds, np.random.default_rng(0)
+        self._target = partial(target.sequence, None)
+        self._draft = partial(draft.sequence, None)
+        self._passes = self._target(_PROMPT), self._draft(_PROMPT)
+
+    def speedups(self, length: int, acceptances: Sequence[float]) -> Iterator[list[Speedup]]:
+        """Measures a run at each acceptance with one draft length; yields those measured so far.
+
+        Autoregressive steps and single passes are measured between the runs. Their medians are
+        what all of these runs are compared with.
+        """
+        per_token, steps, passes = list[float](), list[float](), list[tuple[float, float, float]]()
+        for acceptance in acceptances:
+            planned = accepted_counts(acceptance, length, self._rounds, self._rng)
+            rounds = self._speculative(length, planned)
+            emitted = statistics.mean(len(each.tokens) for each in rounds)
+            per_token.append(statistics.median(each.seconds for each in rounds) / emitted)
+            steps += [each.seconds for each in self._autoregressive()]
+            passes.append(self._single_passes(length))
+            step = statistics.median(steps)
+            one, verify, draft = map(statistics.median, zip(*passes, strict=True))
+            costs = Costs(draft, (one, *[verify] * length)).in_steps  # no pass is in between
+            yield [
+                Speedup(step / seconds, CostModel(imposed, costs, length).speedup)
+                for imposed, seconds in zip(acceptances, per_token, strict=False)
+            ]
+
+    def _speculative(self, length: int, planned: list[int]) -> list[Step]:
+        accept = Imposed([0, *planned])
+        lanes = Lanes(target=self._target, draft=self._draft, verify=accept)
+        budget = (length + 1) * (len(planned) + 2)  # never reached: it would cut the last draft
+        lane = lanes.speculative(_PROMPT, _GREEDY, budget, MODEL.name, length)
+        return _after_the_first(lane, len(planned))
+
+    def _autoregressive(self) -> list[Step]:
+        lane = Lanes(target=self._target).autoregressive(_PROMPT, _GREEDY, _STEPS + 1)
+        return _after_the_first(lane, _STEPS)
+
+    def _single_passes(self, length: int) -> tuple[float, float, float]:
+        """Seconds of a step, of verifying a draft, and of drafting a token."""
+        target, draft = self._passes
+        target.time_forward(1)  # so that the next is not the first pass of its size
+        one = target.time_forward(1)
+        # As in a round: each model's pass finds the CPU's caches filled by the other's weights.
+        target.time_forward(length + 1)
+        drafted = [draft.time_forward(1) for _ in range(length)]
+        return one, target.time_forward(length + 1), statistics.mean(drafted)
+
+
+def _after_the_first(lane: Iterator[Event], count: int) -> list[Step]:
+    """So many steps. The first is left out: the plugin prepares passes of its size."""
+    steps = list[Step]()
+    for event in lane:
+        if isinstance(event, Step):
+            steps.append(event)
+        if len(steps) > count:
+            break
+    return steps[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +331,7 @@ def _of_trace(trace: Trace) -> Mark | None:
     return Mark(lane.acceptance_rate, trace.speedup, name)
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="ratio",
     title="How small a draft",
     question="Must the draft be at least ten times smaller than the target?",

@@ -16,7 +16,7 @@ from lab.draft_lengths import (
     row_of,
 )
 from lab.result import Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
@@ -46,7 +46,7 @@ def _autoregression(rows: Rows) -> float | None:
     return next((number(row["ms"]) for row in rows if row["length"] == NONE), None)
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="request",
     title="Your request",
     question="Which draft length is the fastest for the request in the form?",

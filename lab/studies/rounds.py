@@ -1,9 +1,7 @@
-"""Measures the parts of a round besides forward passes, and the cost of the lossless settings.
+"""The parts of a round besides forward passes, and the cost of the lossless settings.
 
-    python -m lab.studies.rounds
-
-1. Rollback of four of five verified tokens, at contexts from 64 to 900: the call, and what it adds
-   to the next forward pass, against the same pass with nothing rolled back.
+1. The table: rollback of four of five verified tokens, at contexts from 64 to 900: the call, and
+   what it adds to the next forward pass, against the same pass with nothing rolled back.
 2. Everything outside the models' runs, as a share of a speculative round, and its parts.
 3. Milliseconds per token with the lossless settings and with the plugin's fastest, alternately.
 4. Forward passes of 1 to 9 tokens, and what a pass takes longer after one of another size.
@@ -11,46 +9,38 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import openvino as ov
-from numpy.typing import NDArray
-
-from lab.engines.wrapped import WrappedBlock, WrappedLM
-from lab.report import save
+from lab.result import Cell, Chart, Column, Result, Rows, number
 from lab.spread import Spread
-from lab.table import table
+from lab.study import Setup, Study
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Drafted, Step
 from pipeline.decoding.lanes import Lanes
-from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden, Output
-from pipeline.dolly import Dolly
-from pipeline.errors import UserError
-from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import MAX_DRAFT_LENGTH, Request
-from pipeline.runtime.block import OVBlockDraft
-from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
-from pipeline.runtime.sequence import OVCausalLM
 from pipeline.trace.record import Lane
 
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+    from pipeline.runtime.sequence import OVCausalLM
+
+_REPEATS = 15
 CONTEXTS = (64, 256, 512, 900)
 _K = 4
 _TOKEN = 17  # any token: the time does not depend on it
 
 
-def rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, Any]]:
+def _rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, Cell]]:
     """For each context, the milliseconds of a verification, and of rolling it back."""
-    results: list[dict[str, Any]] = []
+    results: list[dict[str, Cell]] = []
     target = dolly.models(kv_cache).target
     for context in CONTEXTS:
         sequence = target.sequence()
@@ -75,7 +65,6 @@ def rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, 
                 "call_ms": 1e3 * call,
                 "added_ms": 1e3 * added,
                 "rollback_ms": 1e3 * (call + added),
-                "call_share": call / statistics.median(plain),
                 "share": (call + added) / statistics.median(plain),
             }
         )
@@ -89,7 +78,7 @@ def _refill(sequence: OVCausalLM, length: int) -> None:
     sequence.forward([_TOKEN], logits_to_keep=1, pad_to=_K + 1)
 
 
-def answers(dolly: Dolly, **settings: object) -> list[Lane]:
+def _answers(dolly: Dolly, **settings: object) -> list[Lane]:
     """Both lanes of a race on each of the pair's examples."""
     lanes: list[Lane] = []
     for example in dolly.pair.examples:
@@ -110,7 +99,7 @@ class Spent:
 class TimedRequest:
     """An infer request that adds up the seconds of its runs."""
 
-    def __init__(self, request: ov.InferRequest, spent: Spent) -> None:
+    def __init__(self, request: Any, spent: Spent) -> None:
         self._request, self._spent, self._start = request, spent, 0.0
 
     def start_async(self) -> None:
@@ -121,70 +110,55 @@ class TimedRequest:
         self._request.wait()
         self._spent.runs += perf_counter() - self._start
 
-    def set_tensor(self, name: str, tensor: ov.Tensor) -> None:
-        self._request.set_tensor(name, tensor)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
 
 
-def _time_runs(sequence: object, spent: Spent) -> None:
-    assert isinstance(sequence, OVCausalLM)
-    sequence._request = TimedRequest(sequence._request, spent)
+class TimedModel:
+    """A model whose forward passes add up their seconds; all else is the model's.
 
+    Args:
+        sequence: that runs its infer request.
+    """
 
-class TimedLM(WrappedLM):
-    """Adds up the seconds of its forward passes."""
+    def __init__(self, model: Any, sequence: Any, spent: Spent, drafts: bool) -> None:
+        self._model, self._spent, self._drafts = model, spent, drafts
+        sequence._request = TimedRequest(sequence._request, spent)
 
-    def __init__(self, model: CausalLM, spent: Spent) -> None:
-        super().__init__(model)
-        _time_runs(model, spent)
-        self._spent = spent
-
-    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
+    def forward(self, *arguments: Any, **named: Any) -> Any:
         start = perf_counter()
-        output = super().forward(tokens, logits_to_keep, pad_to)
-        self._spent.passes += perf_counter() - start
-        return output
-
-
-class TimedDraft(TimedLM):
-    """A draft model, likewise."""
-
-    def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
-        before = self._spent.passes
-        output = super().forward(tokens, logits_to_keep, pad_to)
-        self._spent.drafting += self._spent.passes - before
-        return output
-
-
-class TimedBlock(WrappedBlock):
-    """A block draft, likewise."""
-
-    def __init__(self, model: BlockDraft, spent: Spent) -> None:
-        super().__init__(model)
-        assert isinstance(model, OVBlockDraft)
-        _time_runs(model._sequence, spent)
-        self._spent = spent
-
-    def forward(self, tokens: Sequence[int], hidden: Hidden, length: int) -> NDArray[np.float32]:
-        start = perf_counter()
-        logits = super().forward(tokens, hidden, length)
+        output = self._model.forward(*arguments, **named)
         seconds = perf_counter() - start
         self._spent.passes += seconds
-        self._spent.drafting += seconds
-        return logits
+        self._spent.drafting += seconds * self._drafts
+        return output
+
+    def __len__(self) -> int:
+        return len(self._model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 def _timed(lanes: Lanes, spent: Spent) -> Lanes:
     """The same lanes, whose models add up what they take."""
-    target, draft, block = lanes.target, lanes.draft, lanes.block_draft
+
+    def model(new: Callable[..., Any], drafts: bool) -> Callable[..., Any]:
+        def timed(*prompt: Any) -> TimedModel:
+            made = new(*prompt)
+            return TimedModel(made, getattr(made, "_sequence", made), spent, drafts)
+
+        return timed
+
     return replace(
         lanes,
-        target=lambda prompt: TimedLM(target(prompt), spent),
-        draft=lambda prompt: TimedDraft(draft(prompt), spent),
-        block_draft=(lambda: TimedBlock(block(), spent)) if block else None,
+        target=model(lanes.target, False),
+        draft=model(lanes.draft, True),
+        block_draft=model(lanes.block_draft, True) if lanes.block_draft else None,
     )
 
 
-def outside_shares(dolly: Dolly, draft_length: int, **settings: object) -> dict[str, Spread]:
+def _outside_shares(dolly: Dolly, draft_length: int, **settings: object) -> dict[str, Spread]:
     """Percent of a speculative round outside the models' runs, and of its parts: the inputs and
     outputs of the runs, what else is done to draft, and to accept and roll back.
     """
@@ -211,85 +185,98 @@ def outside_shares(dolly: Dolly, draft_length: int, **settings: object) -> dict[
     return {name: Spread.of(samples) for name, samples in shares.items()}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pair", default=DEFAULT_PAIR)
-    parser.add_argument("--repeats", type=int, default=15)
-    options = parser.parse_args()
-    try:
-        dolly, lossy = Dolly(options.pair), Dolly(options.pair, lossless=False)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from pipeline.dolly import Dolly
 
-    costs = [
-        row
-        for kv_cache in POLICIES
-        if kv_cache != UNCACHED.name and POLICIES[kv_cache].exact
-        for row in rollback_costs(dolly, kv_cache, options.repeats)
-    ]
-    trimmed = {
-        row["context"]: row["rollback_ms"] for row in costs if row["kv_cache"] == STATEFUL.name
-    }
-    for row in costs:
-        row["saved_ms"] = trimmed[row["context"]] - row["rollback_ms"]
-    names = ("context", "round_ms", "call_ms", "added_ms", "saved_ms")
-    table(
-        ("cache", *names, "share"),
-        [[r["kv_cache"], *(f"{r[n]:.4g}" for n in names), f"{r['share']:.1%}"] for r in costs],
-    )
-
+    dolly = yield from setup.pair()
+    lossy = Dolly(setup.choice.pair, lossless=False, store=setup.choice.store)
+    repeats = setup.repeats or _REPEATS
+    caches = [name for name, policy in POLICIES.items() if policy.exact and name != UNCACHED.name]
     sampled = {"temperature": 0.7, "top_p": 0.92}
-    shares = {
-        f"{name}, K = {length}": outside_shares(dolly, length, **settings)
+    ways = [
+        (f"{name}, K = {length}", length, settings)
         for name, settings in (("greedy", {}), ("sampled", sampled))
         for length in (_K, MAX_DRAFT_LENGTH)
-    }
-    parts = [*next(iter(shares.values()))]
-    table(
-        ("percent of a round", *parts),
-        [[name, *(found[part] for part in parts)] for name, found in shares.items()],
-    )
+    ]
+    result = Result(pair=dolly.about, planned=len(caches) + len(ways) + repeats + 1)
 
+    def one_more() -> Result:
+        nonlocal result
+        result = replace(result, done=result.done + 1)
+        return result
+
+    costs: list[dict[str, Cell]] = []
+    for kv_cache in caches:
+        costs += _rollback_costs(dolly, kv_cache, repeats)
+        yield one_more()
+    trimmed = {row["context"]: row for row in costs if row["kv_cache"] == STATEFUL.name}
+    for row in costs:
+        row["saved_ms"] = number(trimmed[row["context"]]["rollback_ms"]) - number(
+            row["rollback_ms"]
+        )
+    shares: dict[str, dict[str, float]] = {}
+    for name, length, settings in ways:
+        found = _outside_shares(dolly, length, **settings)
+        shares[name] = {part: spread.median for part, spread in found.items()}
+        yield one_more()
     times: dict[str, list[float]] = {}
-    for turn in range(options.repeats):
+    for turn in range(repeats):
         both = [("lossless", dolly), ("fastest", lossy)]
         for name, pair in both[:: 1 if turn % 2 else -1]:
-            for place, lane in enumerate(answers(pair, max_new_tokens=40)):
+            for place, lane in enumerate(_answers(pair, max_new_tokens=40)):
                 lane_name = f"{name} {('autoregressive', 'speculative')[place % 2]}"
                 times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
-    spreads = {name: Spread.of(samples) for name, samples in sorted(times.items())}
-    table(("settings", "ms per token"), list(spreads.items()))
+        yield one_more()
     passes: dict[str, dict[str, Any]] = {}
     models = dolly.models()
     for name, model in (("target", models.target), ("draft", models.draft)):
         by_size = model.forward_times()
         run_ms = [1e3 * seconds for seconds in by_size.seconds]
         passes[name] = {"run_ms": run_ms, "switch_ms": 1e3 * by_size.switch}
-    table(
-        ("ms of a pass of", *map(str, range(1, len(run_ms) + 1)), "another size"),
-        [
-            [
-                name,
-                *(f"{ms:.2f}" for ms in model_times["run_ms"]),
-                f"+{model_times['switch_ms']:.2f}",
-            ]
-            for name, model_times in passes.items()
-        ],
-    )
-    save(
-        "rounds",
-        widths=passes,
-        pair=dolly.about,
-        rollback=costs,
-        outside_percent={
-            name: {part: spread.median for part, spread in found.items()}
-            for name, found in shares.items()
-        },
-        ms_per_token={name: spread.median for name, spread in spreads.items()},
-    )
-    return 0
+    figures = {
+        "outside_percent": shares,
+        "ms_per_token": {name: statistics.median(each) for name, each in sorted(times.items())},
+        "widths": passes,
+    }
+    yield replace(one_more(), rows=tuple(costs), figures=figures)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _conclude(rows: Rows) -> str:
+    longest = max(number(row["context"]) for row in rows)
+    last = {
+        row["kv_cache"]: number(row["rollback_ms"]) for row in rows if row["context"] == longest
+    }
+    others = ", ".join(
+        f"{ms:.1f} ms ({name})" for name, ms in last.items() if name != DEFAULT_POLICY
+    )
+    return (
+        f"At {longest:g} tokens, rolling back four of five verified tokens costs "
+        f"{last[DEFAULT_POLICY]:.2f} ms with the {DEFAULT_POLICY} cache, and {others} with others."
+    )
+
+
+STUDY = Study(
+    name="rounds",
+    title="Rollback and exactness",
+    question="What does a round cost beside the forward passes: rollback, Python, exactness?",
+    seconds=180,
+    columns=(
+        Column("kv_cache", "KV cache"),
+        Column("context", "Context", "tokens", 0),
+        Column("round_ms", "Verification", "ms"),
+        Column("call_ms", "Rollback, the call", "ms", 3),
+        Column("added_ms", "Added to the next pass", "ms"),
+        Column("rollback_ms", "Rollback", "ms"),
+        Column("share", "Of the verification", "%", 1),
+        Column("saved_ms", "Saved over trimmed states", "ms"),
+    ),
+    chart=Chart(
+        kind="lines",
+        x="context",
+        y=("rollback_ms",),
+        series="kv_cache",
+        reading="The call, and what it adds to the next forward pass.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+)

@@ -1,6 +1,4 @@
-"""Checks that sampled text follows the target's distribution, whatever drafts it.
-
-    python -m lab.studies.lossless --sampled [--contexts 200] [--draws 32]
+"""Sampled text follows the target's distribution, whatever drafts it.
 
 Each context is the beginning of a text: a held-out question and a part of its answer. The exact
 distribution of the next two tokens follows from the target's logits, computed token by token. Every
@@ -13,30 +11,38 @@ Drawing is affordable because models recall what they have computed (`lab.studie
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from lab.goodness import Outcome, histogram, p_value, uniformity
+from lab.result import Cell, Chart, Column, Result, Rows, number
 from lab.studies.recalled import recalled
-from lab.training.corpus import Record
+from lab.study import Setup, Study
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import AcceptanceStats, Costs
-from pipeline.decoding.events import Event, Origin, Step
+from pipeline.decoding.events import AUTOREGRESSIVE, Event, Origin, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.lm import CausalLM
-from pipeline.decoding.sampling import Probs, Rows, SamplingParams, probabilities, sample
+from pipeline.decoding.sampling import Probs, SamplingParams, probabilities, sample
+from pipeline.decoding.sampling import Rows as TargetRows
 from pipeline.decoding.verification import VERIFIERS
 from pipeline.decoding.verification.tokens import Verdict, Verify, verify
-from pipeline.dolly import Dolly
 from pipeline.errors import UserError
 from pipeline.request import MAX_DRAFT_LENGTH, Request
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from lab.training.corpus import Record
+    from pipeline.dolly import Dolly
+
+Outcome = tuple[int, ...]  # the first tokens of a text
 DraftLength = Literal["fixed", "auto"]
 
 # Of a fixed draft; each context has the next one. Long drafts repeat less, and take longer.
@@ -50,6 +56,9 @@ _COSTS = Costs(
 _LONGEST = 256  # tokens of a context
 _CERTAIN = 0.9  # probability of one outcome above which there is nothing to test
 _TRIES = 3  # places in an answer
+BINS = 20  # of a histogram of p-values
+_LEAST = 2.0  # expected draws of an outcome with a cell of its own; rarer ones share one
+_SIMULATIONS = 999
 _BUDGET = TOKENS * (MAX_DRAFT_LENGTH + 1)  # tokens, so that no draft is cut short
 
 
@@ -100,28 +109,77 @@ class Fit:
     tested: int = 0
     accepted: int = 0
 
-    @property
-    def p(self) -> float:
-        """Of the Kolmogorov–Smirnov test that the p-values are uniform."""
-        return uniformity(self.p_values)[1]
-
     def count(self, step: Step) -> None:
         self.rounds += 1
         self.drafted += len(step.drafted)
         self.tested += step.tested
         self.accepted += step.accepted
 
-    def describe(self) -> dict[str, Any]:
-        """For a result file."""
-        variant = asdict(self.variant)
-        del variant["verify"]
-        return variant | {
-            "distance": round(uniformity(self.p_values)[0], 4),
-            "p": self.p,
-            "drafted_per_round": round(self.drafted / self.rounds, 2),
-            "acceptance_rate": round(self.accepted / self.tested, 3) if self.tested else None,
-            "histogram": histogram(self.p_values),
+    @property
+    def row(self) -> dict[str, Cell]:
+        variant, (distance, p) = self.variant, uniformity(self.p_values)
+        drafted = f"{variant.drafter}, {variant.draft_length}"
+        return {
+            "variant": drafted if variant.drafter else AUTOREGRESSIVE,
+            "drafter": variant.drafter,
+            "draft_length": variant.draft_length,
+            "verification": variant.verification,
+            "acceptance": self.accepted / self.tested if self.tested else None,
+            "drafted": self.drafted / self.rounds,
+            "distance": distance,
+            "p": p,
         }
+
+    @property
+    def histogram(self) -> list[int]:
+        """How many p-values are in each of `BINS` equal parts of 0..1."""
+        return [int(count) for count in np.histogram(self.p_values, BINS, (0.0, 1.0))[0]]
+
+
+# --- goodness of fit ------------------------------------------------------------------------------
+
+
+def p_value(
+    counts: Mapping[Outcome, int], probs: Mapping[Outcome, float], rng: np.random.Generator
+) -> float:
+    """The p-value of chi-square for counts of outcomes against their probabilities.
+
+    The statistic is compared with that of simulated draws, and a tie is broken at random. So the
+    p-value of draws that follow `probs` is uniform however few they are, where the chi-square
+    distribution is an approximation for many.
+
+    Returns:
+        In 0..1; 0 if an outcome was drawn that has no probability.
+    """
+    if any(not probs.get(outcome) for outcome in counts):
+        return 0.0
+    possible = [outcome for outcome, prob in probs.items() if prob]
+    weights = np.array([probs[outcome] for outcome in possible], np.float64)
+    weights /= weights.sum()
+    drawn = np.array([counts.get(outcome, 0) for outcome in possible], np.int64)
+    total = int(drawn.sum())
+    draws = np.vstack([drawn, rng.multinomial(total, weights, size=_SIMULATIONS)])
+    rare = weights * total < _LEAST
+    expected, cells = weights[~rare] * total, draws[:, ~rare]
+    if rare.any():
+        expected = np.append(expected, weights[rare].sum() * total)
+        cells = np.column_stack([cells, draws[:, rare].sum(axis=1)])
+    statistics = ((cells - expected) ** 2 / expected).sum(axis=1).round(9)  # ties are equal
+    above, ties = (statistics > statistics[0]).sum(), (statistics == statistics[0]).sum()
+    return float((above + rng.random() * ties) / len(statistics))
+
+
+def uniformity(p_values: Sequence[float]) -> tuple[float, float]:
+    """The Kolmogorov–Smirnov test of p-values against the uniform distribution: the largest
+    distance between both distribution functions, and its p-value.
+    """
+    from scipy.stats import kstest  # type: ignore[import-untyped]
+
+    found = kstest(p_values, "uniform")
+    return float(found.statistic), float(found.pvalue)
+
+
+# --- what is compared -----------------------------------------------------------------------------
 
 
 def _variants() -> Iterator[Variant]:
@@ -137,7 +195,7 @@ def _variants() -> Iterator[Variant]:
 
 
 def without_residual(
-    target_probs: Rows,
+    target_probs: TargetRows,
     draft_probs: Probs | None,
     draft_tokens: Sequence[int],
     rng: np.random.Generator,
@@ -164,38 +222,17 @@ class _FixedCosts(AcceptanceStats):
 
 @dataclass(slots=True)
 class Certificate:
-    """The fits so far, of every variant and of the wrong verifier."""
+    """The fits so far: of every variant, and last of the wrong verifier."""
 
     fits: list[Fit]
-    control: Fit
 
     @property
     def contexts(self) -> int:
-        return len(self.control.p_values)
+        return len(self.fits[-1].p_values)
 
     @property
-    def limit(self) -> float:
-        """The p below which a variant is not lossless, or the control is caught."""
-        return FALSE_ALARM / len(self.fits)
-
-    @property
-    def worst(self) -> Fit:
-        """The variant with the least p."""
-        return min(self.fits, key=lambda fit: fit.p)
-
-    @property
-    def lossless(self) -> bool:
-        """Whether no variant differs from the target's distribution."""
-        return self.worst.p >= self.limit
-
-    @property
-    def caught(self) -> bool:
-        """Whether the wrong verifier was."""
-        return self.control.p < self.limit
-
-    def __str__(self) -> str:
-        kept = f"smallest p of {len(self.fits)} variants {self.worst.p:.2g}"
-        return f"{self.contexts} contexts: {kept}, of a wrong verifier {self.control.p:.1g}"
+    def rows(self) -> tuple[dict[str, Cell], ...]:
+        return tuple(fit.row for fit in self.fits)
 
 
 def certify(
@@ -220,9 +257,9 @@ def certify(
     stats: dict[str, AcceptanceStats] = {
         name: _FixedCosts(spec.costs(_COSTS)) for name, spec in DRAFTERS.items()
     }
-    result = Certificate([Fit(variant) for variant in VARIANTS], Fit(CONTROL))
+    result = Certificate([Fit(variant) for variant in (*VARIANTS, CONTROL)])
     found = find_contexts(dolly, records, whole, params, rng)
-    for number, context in zip(range(contexts), found, strict=False):
+    for place, context in zip(range(contexts), found, strict=False):
         recalling = recalled(whole, context.tokens, params.top_k)
         lanes = replace(
             recalling.lanes,
@@ -231,9 +268,9 @@ def certify(
             stats=stats,
             candidates=0,
         )
-        for fit in (*result.fits, result.control):
+        for fit in result.fits:
             variant = fit.variant
-            length: int | Literal["auto"] = LENGTHS[number % len(LENGTHS)]
+            length: int | Literal["auto"] = LENGTHS[place % len(LENGTHS)]
             if variant.draft_length == "auto":
                 length = "auto"
             own = replace(lanes, verify=variant.verify)
@@ -335,3 +372,106 @@ def _draw(
             if len(tokens) >= TOKENS:
                 break
     return tuple(tokens[:TOKENS])
+
+
+# --- the study ------------------------------------------------------------------------------------
+
+
+def loaded(setup: Setup) -> Generator[Result, None, Dolly]:
+    """The pair; with `--lossy`, at the plugin's fastest settings."""
+    if not setup.options.lossy:
+        return (yield from setup.pair())
+    from pipeline.dolly import Dolly
+
+    yield Result(doing="compiling the models")
+    return Dolly(setup.choice.pair, lossless=False, store=setup.choice.store)
+
+
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from lab.training.corpus import held_out
+
+    options = setup.options
+    records = held_out(options.data)
+    dolly = yield from loaded(setup)
+    sampling = {name: getattr(options, name) for name in ("temperature", "top_p", "top_k")}
+    request = Request("any", kv_cache=options.kv_cache, **sampling)
+    result = Result(pair=dolly.describe(dolly.models_for(request)), planned=options.contexts)
+    for certificate in certify(dolly, records, request, options.contexts, options.draws):
+        yield replace(result, done=certificate.contexts)
+    figures = {
+        **sampling,
+        "kv_cache": options.kv_cache,
+        "lossless": not options.lossy,
+        "contexts": certificate.contexts,
+        "draws": options.draws,
+        "histograms": [fit.histogram for fit in certificate.fits],  # of the rows, in their order
+    }
+    done = certificate.contexts
+    yield replace(result, rows=certificate.rows, figures=figures, done=done, planned=done)
+
+
+def limit(rows: Rows) -> float:
+    """The p below which a variant is not lossless, or the wrong verifier is caught."""
+    return FALSE_ALARM / (len(rows) - 1)
+
+
+def _certified(rows: Rows) -> bool:
+    """Whether no variant differs, and the wrong verifier, which is the last, does."""
+    *smallest, control = (number(row["p"]) for row in rows)
+    return min(smallest) >= limit(rows) > control
+
+
+def _conclude(rows: Rows) -> str:
+    *variants, control = (number(row["p"]) for row in rows)
+    return (
+        f"The smallest p of {len(variants)} variants is {min(variants):.2g}, at a limit of "
+        f"{limit(rows):.1g}; that of a wrong verifier is {control:.1g}."
+    )
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    from lab.training.corpus import DATA
+
+    exact = [name for name, policy in POLICIES.items() if policy.exact]
+    add = parser.add_argument
+    add("--kv-cache", choices=exact, default=DEFAULT_POLICY)
+    add("--data", type=Path, default=DATA, help="folder of Dolly's records")
+    add("--lossy", action="store_true", help="the plugin's fastest settings")
+    add("--contexts", type=int, default=200)
+    add("--draws", type=int, default=32, help="of each variant, a context")
+    add("--temperature", type=float, default=1.0)
+    add("--top-p", type=float, default=0.95)
+    add("--top-k", type=int, default=3, help="few, so that passes repeat")
+
+
+STUDY = Study(
+    name="sampled",
+    title="Sampled text follows the target",
+    question="Does sampled text have the target’s distribution, whatever drafts it?",
+    needs="SciPy, and Dolly’s records (--data)",
+    seconds=2160,
+    columns=(
+        Column("variant", "Decoding"),
+        Column("drafter", "Drafter"),
+        Column("draft_length", "Draft length"),
+        Column("verification", "Verification"),
+        Column("acceptance", "Accepted of tested", "%", 0),
+        Column("drafted", "Drafted per round"),
+        Column("distance", "Distance from uniform", digits=3),
+        Column("p", "p", digits=4),
+    ),
+    chart=Chart(
+        kind="bars",
+        x="variant",
+        y=("p",),
+        series="verification",
+        level=lambda rows: limit(rows) if rows else None,
+        logarithmic=True,
+        reading="Below the dashed line, texts of that kind would not follow the target. The wrong "
+        "verifier is there to be caught. “How it works” shows how all p-values are spread.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    holds=_certified,
+    arguments=add_arguments,
+)

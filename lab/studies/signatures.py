@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.events import Step
 from pipeline.request import Request
 from pipeline.trace.recording import Update
@@ -119,7 +119,7 @@ def _conclude(rows: Rows) -> str:
     return f"{fired:g} signatures on {count:g} normal races. {seen}."
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="signatures",
     title="Failure signatures",
     question="Does any failure signature appear in a normal race, and does each appear in races "

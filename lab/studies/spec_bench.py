@@ -1,38 +1,25 @@
 """The tasks of Spec-Bench (Xia et al. 2024, arXiv 2401.07851), in every engine.
 
-    pip install -r requirements-dev.txt -r lab/requirements.txt
-    python -m lab.studies.spec_bench [--count 5] [--repeats 3]
-
 Questions are taken evenly from each of the six tasks, in Dolly's prompt format; of a conversation,
 the first turn. All engines decode greedily, and none stops before N tokens. A speedup is over the
-same engine's autoregressive mode, and over the fastest autoregressive mode of all.
+fastest autoregressive mode of all engines; that over the same engine's own stands beside it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import statistics
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from lab.engines.engines import (
-    BASELINES,
-    CONTEXT,
-    EMBEDDED_MODELS,
-    ENGINES,
-    FIXED_DRAFTS,
-    OURS,
-)
 from lab.prompts import evenly
-from lab.report import save
-from lab.studies.peers import Engine, by_prompt, differences, key, prepared, raced
-from lab.table import table
-from lab.training.corpus import DATA
+from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.studies.peers import Key, Running, arguments, raced
+from lab.study import Setup, Study
 from pipeline.errors import UserError
 from pipeline.text.prompt import format_prompt
 from pipeline.text.tokenizer import Tokenizer
@@ -46,8 +33,9 @@ _TASKS = {  # by the file's categories; those of MT-bench are one task
     "rag": "retrieval-augmented",
 }
 _CONVERSATION = "conversation"
+TASKS = (_CONVERSATION, *_TASKS.values())
+_REPEATS = 3
 _Prompts = dict[str, list[tuple[str, str]]]  # of a task, with their contexts, which are empty
-_Ratios = dict[tuple[str, int, int], float]  # by prompt
 
 
 def questions(data: Path) -> dict[str, list[str]]:
@@ -56,8 +44,8 @@ def questions(data: Path) -> dict[str, list[str]]:
     Raises:
         UserError: the file is absent or damaged.
     """
-    path, tasks = data / _FILE, dict.fromkeys((_CONVERSATION, *_TASKS.values()))
-    found: dict[str, list[str]] = {task: [] for task in tasks}
+    path = data / _FILE
+    found: dict[str, list[str]] = {task: [] for task in TASKS}
     try:
         with lzma.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
@@ -72,6 +60,9 @@ def questions(data: Path) -> dict[str, list[str]]:
 
 def fitting(prompts: _Prompts, count: int) -> _Prompts:
     """Those that leave room for `count` tokens in the context of every engine."""
+    from lab.engines.engines import CONTEXT
+    from lab.engines.models import EMBEDDED_MODELS
+
     encode = Tokenizer(EMBEDDED_MODELS.target).encode
     room = CONTEXT - count
     return {
@@ -80,100 +71,116 @@ def fitting(prompts: _Prompts, count: int) -> _Prompts:
     }
 
 
-def summed_up(engines: Sequence[Engine]) -> Iterator[dict[str, Any]]:
+def rows_of(engines: Sequence[Running]) -> Iterator[Row]:
     """A row for each engine."""
-    times = {engine.name: by_prompt(engine) for engine in engines if engine.samples}
-    autoregressive = [times[name] for name in times if name in BASELINES]
-    fastest = {place: min(each[place] for each in autoregressive) for place in times[OURS]}
-    texts = {
-        key(s): s["tokens"] for engine in engines if engine.name == OURS for s in engine.samples
-    }
+    from lab.engines.engines import ENGINES, OURS
+
+    times = {engine.name: engine.ms_per_token for engine in engines if engine.samples}
+    slow = {name: each for name, each in times.items() if ENGINES[name].autoregressive}
+    reference = next(engine for engine in engines if engine.name == OURS)
+    fastest = {key: min(each[key] for each in slow.values()) for key in times[OURS]}
     for engine in engines:
-        baseline = engine.name.partition(",")[0]
-        own = times.get(baseline) if baseline in BASELINES else None
-        if engine.failed or not engine.samples:
-            yield {"engine": engine.name, "failed": engine.failed}
-            continue
-        mine, samples = times[engine.name], engine.samples
-        over_own = {place: own[place] / mine[place] for place in mine} if own else {}
-        over_fastest = {place: fastest[place] / mine[place] for place in mine}
-        yield {
-            "engine": engine.name,
-            "over_own": _by_task(over_own) if own else None,
-            "over_fastest": _by_task(over_fastest),
-            "mean_accepted_tokens": _tokens_per_pass(engine),
-            "identical": statistics.fmean(s["tokens"] == texts[key(s)] for s in samples),
-        }
+        row: dict[str, Cell] = dict.fromkeys(column.name for column in COLUMNS)
+        row |= {"engine": engine.name, "failed": engine.failed or None}
+        if engine.samples and not engine.failed:
+            mine, own = times[engine.name], slow.get(engine.name.partition(",")[0])
+            row |= _by_task({key: fastest[key] / mine[key] for key in mine})
+            row["own"] = statistics.median(own[key] / mine[key] for key in mine) if own else None
+            row["block"] = _tokens_per_pass(engine)
+            row["same"] = engine.same_text(reference)
+        yield row
 
 
-def _by_task(ratios: _Ratios) -> dict[str, float]:
+def _by_task(ratios: Mapping[Key, float]) -> dict[str, Cell]:
     """The median of each task, and of all prompts."""
     tasks: dict[str, list[float]] = {}
     for (task, _, _), ratio in ratios.items():
         tasks.setdefault(task, []).append(ratio)
     medians = {task: statistics.median(each) for task, each in tasks.items()}
-    return medians | {"all": statistics.median(ratios.values())}
+    return {**medians, "all": statistics.median(ratios.values())}
 
 
-def _tokens_per_pass(engine: Engine) -> float | None:
+def _tokens_per_pass(engine: Running) -> float | None:
     """Where each report is of a forward pass of the target."""
-    ours = engine.name.startswith(OURS)
-    if not ours and engine.name not in FIXED_DRAFTS:
+    from lab.engines.engines import ENGINES, OURS
+
+    if not engine.name.startswith(OURS) and not ENGINES[engine.name].fixed_drafts:
         return None
-    tokens = sum(len(sample["tokens"]) for sample in engine.samples)
-    return tokens / sum(len(sample["times"]) for sample in engine.samples)
+    tokens = sum(len(each.tokens) for each in engine.answers)
+    return tokens / sum(len(each.times) for each in engine.answers)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--count", type=int, default=5, help="questions of a task")
-    parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--data", type=Path, default=DATA)
-    options = parser.parse_args()
-    try:
-        tasks = questions(options.data)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from lab.engines.engines import ENGINES, OURS
+    from lab.engines.models import EMBEDDED_MODELS, for_peers
+
+    options, repeats = setup.options, setup.repeats or _REPEATS
+    tasks = questions(options.data)
     asked = {task: [(t, "") for t in evenly(texts, options.count)] for task, texts in tasks.items()}
     kinds = fitting(asked, options.max_new_tokens)
-    longer = sum(len(asked[task]) - len(kinds[task]) for task in asked)
-    print(f"{longer} of {sum(map(len, asked.values()))} questions exceed the context, left out")
-    names = dict.fromkeys([OURS, *options.engines])
+    figures = {
+        "questions": options.count,
+        "beyond_context": sum(len(asked[task]) - len(kinds[task]) for task in asked),
+        "new_tokens": options.max_new_tokens,
+        "repeats": repeats,
+    }
+    result = Result(pair={"name": setup.choice.pair.name}, figures=figures)
+    names = dict.fromkeys([OURS, *(options.engines or ENGINES)])
     with tempfile.TemporaryDirectory() as made:
-        models = prepared(EMBEDDED_MODELS, Path(made))
-        engines = raced(models, [*names], kinds, [options.max_new_tokens], options.repeats)
-    rows, notes = list(summed_up(engines)), differences(models)
-    for title, name in (("same engine", "over_own"), ("fastest of all", "over_fastest")):
-        print(f"\nSpeedup over the autoregressive mode, {title}")
-        table(
-            ("", *kinds, "all", "tokens per pass", "same"),
-            [
-                [
-                    row["engine"],
-                    *(f"{ratio:.2f}" for ratio in row[name].values()),
-                    "–" if (mean := row["mean_accepted_tokens"]) is None else f"{mean:.2f}",
-                    f"{row['identical']:.0%}",
-                ]
-                for row in rows
-                if row.get(name)
-            ],
-        )
-    for line in (*(f"{r['engine']}: {r['failed']}" for r in rows if "failed" in r), *notes):
-        print(line)
-    save(
-        "spec_bench",
-        questions=options.count,
-        beyond_context=longer,
-        new_tokens=options.max_new_tokens,
-        repeats=options.repeats,
-        notes=notes,
-        results=rows,
+        yield replace(result, doing="writing the models for other engines")
+        models = for_peers(EMBEDDED_MODELS, Path(made))
+        counts = [options.max_new_tokens]
+        engines = yield from raced(models, [*names], kinds, counts, repeats, result)
+    done = len(engines[0].answers)
+    figures |= {"notes": models.differences}
+    yield replace(result, rows=tuple(rows_of(engines)), figures=figures, done=done, planned=done)
+
+
+def _conclude(rows: Rows) -> str:
+    ran = [row for row in rows if row["all"] is not None]
+    first, second = sorted(ran, key=lambda row: -number(row["all"]))[:2]
+    return (
+        f"On all questions, “{first['engine']}” is {number(first['all']):.2f}× as fast as the "
+        f"fastest autoregression of any engine, and “{second['engine']}” "
+        f"{number(second['all']):.2f}×."
     )
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _arguments(parser: ArgumentParser) -> None:
+    from lab.training.corpus import DATA
+
+    arguments(parser)
+    parser.add_argument("--count", type=int, default=5, help="questions of a task")
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--data", type=Path, default=DATA, help=f"folder of {_FILE}")
+
+
+COLUMNS = (
+    Column("engine", "Engine"),
+    *(Column(task, task.capitalize(), "×") for task in TASKS),
+    Column("all", "All questions", "×"),
+    Column("own", "Over its own autoregression", "×"),
+    Column("block", "Tokens per pass"),
+    Column("same", "Text as ours", "%", 0),
+    Column("failed", "Failed"),
+)
+STUDY = Study(
+    name="spec_bench",
+    title="Spec-Bench",
+    question="How much faster is each engine on the six tasks of Spec-Bench?",
+    needs="the engines (requirements-dev.txt and lab/requirements.txt), PyTorch and the questions "
+    "(--data)",
+    seconds=1860,
+    columns=COLUMNS,
+    chart=Chart(
+        kind="bars",
+        x="engine",
+        y=("all",),
+        level=even,
+        reading="Medians over all questions; the dashed line is the fastest autoregressive mode of "
+        "all engines, question by question. The table has each task.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    arguments=_arguments,
+)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lab.answers import Answers, Condition, answered, tabulated
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, even, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.drafters.model import MODEL
@@ -220,7 +220,7 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="typical",
     title="Typical acceptance, lossy",
     question="How far from the target’s distribution is the text if drafts pass that the target "

@@ -10,7 +10,7 @@ from lab.draft_lengths import AUTO, NONE
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, even, number
 from lab.shapes import SHAPES, model_folder
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.models.pairs import Model
 from pipeline.request import Request
@@ -63,7 +63,7 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="useless",
     title="A draft that cannot help",
     question="How much time does auto lose with a draft that is never right, or that costs as much "

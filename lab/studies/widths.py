@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import perf_counter
 
-from lab.bandwidth import triads
+import numpy as np
+
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.environment import environment
 from pipeline.words import percent
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    pass
 
 WIDTHS = range(1, 10)  # tokens: the newest, and up to eight drafted ones
 _CONTEXT = 128  # tokens in the cache
@@ -28,6 +27,8 @@ _COMPUTING = 128  # tokens of a pass that computes rather than waits for memory
 _REPEATS = 12
 _TRIADS = 8
 _TOKEN = 17  # any token: the time does not depend on it
+_FLOATS = 1 << 24  # per array and thread: 64 MB, larger than any CPU cache
+_BYTES = 5 * 4  # per element of a triad
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,24 @@ class Passes:
             yield row
 
 
+def triads(threads: int, repeats: int) -> Iterator[float]:
+    """Measures the bandwidth of memory by a = b + s·c, as STREAM does (McCalpin 1995), on that many
+    threads at once, over arrays beyond any CPU cache. Yields bytes per second.
+    """
+    arrays = [tuple(np.ones(_FLOATS, np.float32) for _ in range(3)) for _ in range(threads)]
+
+    def triad(abc: tuple[np.ndarray, ...]) -> None:
+        a, b, c = abc
+        np.multiply(c, np.float32(0.5), out=a)  # reads c, writes a
+        np.add(a, b, out=a)  # reads a and b, writes a
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(repeats):
+            start = perf_counter()
+            list(pool.map(triad, arrays))
+            yield _BYTES * _FLOATS * threads / (perf_counter() - start)
+
+
 def measured(
     models: Sequence[tuple[str, Path]], repeats: int, result: Result
 ) -> Generator[Result, None, Result]:
@@ -78,7 +97,8 @@ def measured(
         repeats: of each pass.
         result: what is known before; its pair and its beginning are kept.
     """
-    from pipeline.runtime.ir import bytes_per_pass, read_model
+    from lab.weights import bytes_per_pass
+    from pipeline.runtime.ir import read_model
     from pipeline.runtime.model import OVModel
 
     threads, rates = int(environment()["threads"] or 1), list[float]()
@@ -147,7 +167,7 @@ READING = (
     "Computing: the share of a pass of 128 tokens, which computes most of the time."
 )
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="widths",
     title="Several tokens in one pass",
     question="How much longer does a forward pass of the target take for several tokens than for "

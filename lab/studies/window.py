@@ -11,21 +11,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Generator
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.quality import Text, compared, distributions, written
+from lab.quality import Text, agreeing, compared, distributions, written
 from lab.result import Cell, Chart, Column, Result, Rows, number
-from lab.study import Experiment, Setup
+from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.mass import MASS, RECENT
 from pipeline.runtime.kv_cache.paged import PAGED
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.window import CAPACITY, WINDOW
 from pipeline.words import percent
 
@@ -41,10 +38,8 @@ _KINDS = {"whole": PAGED.name, "window": WINDOW.name, "mass": MASS.name}
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.model import OVModel, RuntimeOptions
-
     dolly = yield from setup.pair()
-    tokenizer, pair = dolly.tokenizer, setup.choice.pair
+    tokenizer = dolly.tokenizer
     documents = [(_ROOT / name).read_text(encoding="utf-8") for name in _DOCUMENTS]
     tokens = tokenizer.ask("\n".join(documents))
     lengths = [n for n in _LENGTHS if n + _MAX_NEW_TOKENS <= min(len(tokens), dolly.context_length)]
@@ -53,11 +48,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     models: dict[str, OVModel] = {}
     for kept, kind in _KINDS.items():
         yield replace(result, doing=f"compiling for {kind}")
-        try:
-            models[kept] = OVModel(setup.choice.store.folder(pair.target), RuntimeOptions(kind))
-        except UnsupportedPolicyError as reason:
-            remedy = f"has no {kind} cache ({reason}); choose another pair"
-            raise UserError("pair", pair.name, remedy) from None
+        models[kept] = setup.compiled(setup.choice.pair.target, kind)
     for length in lengths:
         begun = tokens[:length]
         text = Text(begun[:-_COMPARED], begun[-_COMPARED:])
@@ -74,7 +65,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
                 "kept": kept,
                 "top1": quality.top1,
                 "kl": quality.kl,
-                "agreeing": _agreeing(whole[1], answer),
+                "agreeing": agreeing(whole[1], answer),
                 "loss": _loss(got, text),
                 "mb": _megabytes(model, length),
             }
@@ -86,13 +77,6 @@ def _loss(probs: NDArray[np.float32], text: Text) -> float:
     """Nats per token of the text."""
     taken = probs[np.arange(len(text.answer)), text.answer]
     return float(-np.log(np.maximum(taken, 1e-30)).mean())
-
-
-def _agreeing(expected: Text, answer: Text) -> float:
-    """The share of the expected answer, from its start, with which the answer agrees."""
-    pairs = zip(answer.answer, expected.answer, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    return same / len(expected.answer)
 
 
 def _megabytes(model: OVModel, length: int) -> float:
@@ -124,7 +108,7 @@ def _mean(rows: Rows, kept: str, name: str) -> float:
     return statistics.mean(number(row[name]) for row in rows if row["kept"] == kept)
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="window",
     title="Selective caching",
     question="What do a cache of the first block and the last tokens, and one of the tokens "

@@ -1,35 +1,26 @@
 """The plot of the sampled certificate: p-values of every variant, and of a wrong verifier.
 
-It shows the committed result of `python -m lab.studies.lossless --sampled`, whatever the run.
+It shows the committed result of `python -m lab sampled`, whatever the run.
 """
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.trace.record import Trace
+from ui.laboratory import last_result
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 
-_RESULTS = Path(__file__).resolve().parents[2] / "lab" / "results" / "lossless-sampled.json"
+if TYPE_CHECKING:
+    from lab.saved import Saved
+
 _COLUMNS = ("Drafter", "Draft length", "Verification", "Accepted of tested", "Distance", "p")
 
 
-@cache
-def certificate() -> Json | None:
-    """The committed result; None without one."""
-    try:
-        return dict(json.loads(_RESULTS.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
-
-
 def _draw(trace: Trace) -> Figure:
-    found = certificate()
+    found = last_result("sampled")
     layout = axes(
         trace.created,
         "p-value of a context",
@@ -40,11 +31,12 @@ def _draw(trace: Trace) -> Figure:
     )
     if found is None:
         return Figure([], layout, lambda: Table(_COLUMNS, []), "No result is committed.")
-    every = [sum(bins) for bins in zip(*(v["histogram"] for v in found["variants"]), strict=True)]
+    *histograms, wrong = found.figures["histograms"]
+    every = [sum(bins) for bins in zip(*histograms, strict=True)]
     even = 1 / len(every)
     data = [
-        _bars(f"all {len(found['variants'])} variants", every, bar_style("--accepted", "")),
-        _bars("a wrong verifier", found["control"]["histogram"], bar_style("--resampled", "/")),
+        _bars(f"all {len(histograms)} variants", every, bar_style("--accepted", "")),
+        _bars("a wrong verifier", wrong, bar_style("--resampled", "/")),
     ]
     line = {"color": "var(--ink)", "width": 1, "dash": "dash"}
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": even, "y1": even}
@@ -65,12 +57,12 @@ def _bars(name: str, counts: list[int], marker: Json) -> Json:
     }
 
 
-def _table(found: Json) -> Table:
-    return Table(_COLUMNS, [_row(each) for each in (*found["variants"], found["control"])])
+def _table(found: Saved) -> Table:
+    return Table(_COLUMNS, [_row(dict(each)) for each in found.rows])
 
 
 def _row(fit: dict[str, Any]) -> list[str]:
-    rate = fit["acceptance_rate"]
+    rate = fit["acceptance"]
     return [
         fit["drafter"] or "none, autoregressive",
         fit["draft_length"] if fit["drafter"] else "",
@@ -81,15 +73,13 @@ def _row(fit: dict[str, Any]) -> list[str]:
     ]
 
 
-def _note(found: Json) -> str:
-    machine, smallest = found["environment"], min(fit["p"] for fit in found["variants"])
+def _note(found: Saved) -> str:
+    about = found.figures
     return (
-        f"Pair {found['pair']['name']}; temperature {found['temperature']:g}, top-p "
-        f"{found['top_p']:g}, top-k {found['top_k']}; {found['contexts']} contexts from held-out "
-        f"questions, {found['draws']} draws of each variant after each. Evenness is tested with "
-        f"Kolmogorov–Smirnov, at a limit of p = {found['limit']:.1g}: the smallest of the variants "
-        f"is {smallest:.2g}, the wrong verifier’s {found['control']['p']:.1g}. Measured on "
-        f"{machine['cpu']}, {found['created'][:10]}, with: python -m lab.studies.lossless --sampled"
+        f"Pair {found.pair['name']}; temperature {about['temperature']:g}, top-p "
+        f"{about['top_p']:g}, top-k {about['top_k']}; {about['contexts']} contexts from held-out "
+        f"questions, {about['draws']} draws of each variant after each. Evenness is tested with "
+        f"Kolmogorov–Smirnov. {found.sentence} {found.badge}, with: python -m lab sampled"
     )
 
 

@@ -1,15 +1,18 @@
-"""The figure and the table of an experiment's rows."""
+"""The figure and the table of a study's rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 from itertools import cycle
+from typing import TYPE_CHECKING
 
-from lab.result import Cell, Column, Mark, Row, Rows, number
-from lab.study import Experiment
 from ui.plots.figure import Figure, Json, axes, bar_style, merged
 from ui.plots.table import Table
+
+if TYPE_CHECKING:
+    from lab.result import Cell, Column, Mark, Row, Rows
+    from lab.study import Study
 
 _HEIGHT = 300
 # By series: colour, pattern of bars, dash and symbol of lines.
@@ -26,27 +29,27 @@ _STYLES = (
 _SYMBOLS = ("star", "star-open")  # of points of comparison, in turn
 
 
-def draw(experiment: Experiment, rows: Rows, shown: str, own: Mark | None = None) -> Figure:
-    """The plot of an experiment's rows.
+def draw(study: Study, rows: Rows, shown: str, own: Mark | None = None) -> Figure:
+    """The plot of a study's rows.
 
     Args:
         rows: those measured so far; there may be none.
         shown: the id of the result; a visitor's zoom is kept until it changes.
         own: a visitor's race.
     """
-    chart = experiment.chart
-    x, first = experiment.column(chart.x), experiment.column(chart.y[0])
+    chart = study.chart
+    x, first = study.column(chart.x), study.column(chart.y[0])
     if chart.series:
         groups = [
             (str(each), first, [row for row in rows if row[chart.series] == each])
             for each in dict.fromkeys(row[chart.series] for row in rows)
         ]
     else:
-        columns = [experiment.column(name) for name in chart.y]
+        columns = [study.column(name) for name in chart.y]
         groups = [(column.title, column, [*rows]) for column in columns]
     single = len(groups) == 1
     data = [
-        _trace(experiment, place, name, column, group) | {"showlegend": not single}
+        _trace(study, place, name, column, group) | {"showlegend": not single}
         for place, (name, column, group) in enumerate(groups)
     ]
     data += [
@@ -70,7 +73,7 @@ def draw(experiment: Experiment, rows: Rows, shown: str, own: Mark | None = None
         line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
         across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level}
         layout = merged(layout, {"shapes": [across | {"line": line}]})
-    return Figure(data, layout, partial(table, experiment.columns, rows))
+    return Figure(data, layout, partial(table, study.columns, rows))
 
 
 def table(columns: Sequence[Column], rows: Rows) -> Table:
@@ -79,8 +82,8 @@ def table(columns: Sequence[Column], rows: Rows) -> Table:
     return Table(tuple(column.heading for column in columns), texts)
 
 
-def _trace(experiment: Experiment, place: int, name: str, y: Column, rows: Rows) -> Json:
-    chart, x = experiment.chart, experiment.column(experiment.chart.x)
+def _trace(study: Study, place: int, name: str, y: Column, rows: Rows) -> Json:
+    chart, x = study.chart, study.column(study.chart.x)
     colour, pattern, dash, symbol = _STYLES[place % len(_STYLES)]
     lines = chart.kind == "lines"
     made: Json = {
@@ -90,7 +93,7 @@ def _trace(experiment: Experiment, place: int, name: str, y: Column, rows: Rows)
         "hovertemplate": f"{x.title} %{{x}}<br>%{{y:.{y.digits}f}} {y.unit}<extra>{name}</extra>",
     }
     if chart.whiskers:
-        made["error_y"] = _whiskers(rows, y, *map(experiment.column, chart.whiskers))
+        made["error_y"] = _whiskers(rows, y, *map(study.column, chart.whiskers))
     if lines:
         return made | {
             "type": "scatter",
@@ -126,7 +129,9 @@ def _whiskers(rows: Rows, y: Column, low: Column, high: Column) -> Json:
 
     def beyond(row: Row, end: Column) -> float:
         value, edge = y.value(row[y.name]), end.value(row[end.name])
-        return 0.0 if value is None or edge is None else abs(number(edge) - number(value))
+        if isinstance(value, int | float) and isinstance(edge, int | float):
+            return abs(edge - value)
+        return 0.0
 
     return {
         "type": "data",

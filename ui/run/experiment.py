@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from lab.result import Result
 from ui.errors import logged_line
 from ui.run.action import WAITING, Asked
 from ui.run.view_state import Changes
 
 if TYPE_CHECKING:
+    from lab.result import Result
     from ui.tabs.experiments import ExperimentView
 
 _PERIOD = 1.0  # seconds between two drawings

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 from pipeline.decoding.events import SPECULATIVE
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.trace.metrics import CacheUse, cache_use
 from pipeline.trace.record import Trace
 from pipeline.words import counted
+from ui.laboratory import last_result
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
-_MEASURED = Path(__file__).resolve().parents[2] / "lab" / "results" / "rounds.json"
 _STYLES = {  # by model: colour, pattern of the bars, dash of the line
     "target": ("--verify-time", "", "solid"),
     "draft": ("--draft-time", "/", "dash"),
@@ -56,14 +55,12 @@ def _steps(use: CacheUse, count: int) -> list[Json]:
 
 @cache
 def saved() -> Json | None:
-    """The cost of a rollback in the committed benchmark, and its machine; None without results."""
-    try:
-        results = json.loads(_MEASURED.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    """The cost of a rollback in the committed result, and its machine; None without results."""
+    results = last_result("rounds")
+    if results is None:
         return None
-    rows = {(row["context"], row["kv_cache"]): row for row in results["rollback"]}
+    rows: dict[tuple[Any, Any], Any] = {(r["context"], r["kv_cache"]): r for r in results.rows}
     contexts, kinds = ([*dict.fromkeys(names)] for names in zip(*rows, strict=True))
-    machine = results["environment"]
     return {
         "columns": [
             "Tokens in the cache",
@@ -78,8 +75,7 @@ def saved() -> Json | None:
             ]
             for context in contexts
         ],
-        "where": f"Measured on {machine['cpu']} with {machine['cores']} cores, OpenVINO "
-        f"{machine['openvino']}, {results['created'][:10]}: python -m lab.studies.rounds",
+        "where": f"Measured on {results.machine}: python -m lab rounds",
     }
 
 

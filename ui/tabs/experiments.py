@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 import gradio as gr
 
-from lab.registry import EXPERIMENTS
-from lab.result import Mark, Result, Rows
-from lab.saved import saved
-from lab.study import Experiment
 from pipeline.engine import local
 from pipeline.models.choice import Choice
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
+from ui.laboratory import STUDIES, last_result, new_setup
 from ui.plots.figure import PLOTLY, Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
@@ -25,7 +22,9 @@ from ui.run.action import Action, Asked, Work
 from ui.run.experiment import ExperimentDisplay
 from ui.tabs.tab import PLOT_SCRIPTS, Buttons, Tab
 
-if TYPE_CHECKING:  # importing it loads OpenVINO
+if TYPE_CHECKING:
+    from lab.result import Mark, Result, Rows
+    from lab.study import Study
     from pipeline.dolly import Dolly
 
 _NOT_YET = "Not measured yet."
@@ -49,7 +48,7 @@ class ExperimentView:
         plot: of its rows.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Study) -> None:
         self.experiment = experiment
         self.name, self.title = f"experiment-{experiment.name}", experiment.title
         chart = experiment.chart
@@ -60,7 +59,7 @@ class ExperimentView:
             sentence=chart.reading,
             draw=self._draw,
         )
-        self._saved = saved(experiment)
+        self._saved = last_result(experiment.name)
 
     def add(self) -> gr.HTML:
         """Adds it to the page being built."""
@@ -75,12 +74,10 @@ class ExperimentView:
         return Action(name=name, label=self.title, start=self._start, style="measure")
 
     def _start(self, asked: Asked) -> tuple[Work, ExperimentDisplay]:
-        from lab.study import Setup
-
         def load(choice: Choice) -> Dolly:
             return cast("Dolly", local(asked.load(choice), self.title))
 
-        setup = Setup(
+        setup = new_setup(
             choice=asked.choice,
             request=asked.request,
             load=load,
@@ -162,7 +159,7 @@ def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView
     return views[:half], views[half:]
 
 
-VIEWS = [ExperimentView(experiment) for experiment in EXPERIMENTS.values()]
+VIEWS = [ExperimentView(experiment) for experiment in STUDIES.values()]
 
 
 class Experiments(Tab):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import Candidates, Origin
@@ -14,12 +14,12 @@ from pipeline.trace.metrics import TESTED, contradicts, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.trace.signatures import KINDS
 from pipeline.words import percent
+from ui.laboratory import last_result
 from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
 from ui.tabs.tab import PLOT_SCRIPTS, RunTab
 
-_PAPER = Path(__file__).resolve().parents[2] / "lab" / "results" / "paper.json"
 _BEFORE = 60  # characters of the text before the example
 
 
@@ -45,38 +45,33 @@ def _nothing() -> Json:
 @cache
 def paper() -> Json | None:
     """The paper's table with our figures, and the machine of ours; None without results."""
-    try:
-        results = json.loads(_PAPER.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    results = last_result("paper")
+    if results is None:
         return None
     columns = ("New tokens", "Paper: autoregressive s", "speculative s", "speedup")
     ours = ("This project: autoregressive s", "speculative s", "speedup", "draft model’s speedup")
+    found: list[dict[str, Any]] = [dict(row) for row in results.rows]
     measured = {
-        row["new_tokens"]: row
-        for row in results["results"]
-        if row["records"] == "held out" and not row["ends"]
+        row["new_tokens"]: row for row in found if row["records"] == "held out" and not row["ends"]
     }
     rows = []
-    for printed in results["paper"]:
+    for printed in (row for row in found if row["records"] == "the paper"):
         own = measured[printed["new_tokens"]]
-        slow, draft, *_, fast = own["seconds"]
         rows.append(
             [
                 str(printed["new_tokens"]),
-                *(f"{seconds:.2f}" for seconds in printed["seconds"]),
-                f"{printed['speedup']:.2f}×",
-                *(f"{own['seconds'][name]:.3f}" for name in (slow, fast)),
-                *(f"{own['speedup'][name]:.2f}×" for name in (fast, draft)),
+                *(f"{printed[name]:.2f}" for name in ("slow_s", "model_s")),
+                f"{printed['model_x']:.2f}×",
+                *(f"{own[name]:.3f}" for name in ("slow_s", "page_s")),
+                *(f"{own[name]:.2f}×" for name in ("page_x", "model_x")),
             ]
         )
-    machine = results["environment"]
+    (count,) = {row["count"] for row in measured.values()}
     where = (
         "Paper: Dolly v2 12B with 3B as its draft, on a server. This project: the embedded pair on "
-        f"{results['count']} held-out instructions, prefill included; speculative is what the page "
+        f"{count} held-out instructions, prefill included; speculative is what the page "
         "begins with, and the last column the paper’s way, a draft model with a fixed length. On "
-        f"{machine['cpu']} with {machine['cores']} cores, OpenVINO {machine['openvino']}, "
-        f"{results['created'][:10]}. Models and machines differ, so compare the speedups, not the "
-        "seconds."
+        f"{results.machine}. Models and machines differ, so compare the speedups, not the seconds."
     )
     return {"columns": (*columns, *ours), "rows": rows, "where": where}
 

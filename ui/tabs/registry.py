@@ -26,7 +26,7 @@ TABS: tuple[Tab, ...] = (
     what_if.TAB,
     cache.TAB,
     how.TAB,
-    experiments.TAB,
+    *([experiments.TAB] if experiments.VIEWS else []),
     beyond_text.TAB,
     trace_api.TAB,
 )

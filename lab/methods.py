@@ -11,7 +11,8 @@ from pipeline.decoding.events import AUTOREGRESSIVE
 from pipeline.models.pairs import Pair
 
 _K = 4
-DRAFT_MODEL, PAGE = f"draft model, K = {_K}", "as the page begins"
+DRAFT_MODEL, BLOCK_DRAFT = f"draft model, K = {_K}", f"block draft, K = {_K}"
+PAGE = "as the page begins"
 
 
 def methods(pair: Pair) -> dict[str, Mapping[str, Any] | None]:
@@ -21,5 +22,5 @@ def methods(pair: Pair) -> dict[str, Mapping[str, Any] | None]:
         DRAFT_MODEL: {"drafter": MODEL.name, "draft_length": _K},
     }
     if pair.block:
-        found[f"block draft, K = {_K}"] = {"drafter": BLOCK.name, "draft_length": _K}
+        found[BLOCK_DRAFT] = {"drafter": BLOCK.name, "draft_length": _K}
     return found | {PAGE: {"draft_length": "auto", **pair.settings}}
