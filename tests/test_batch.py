@@ -141,16 +141,6 @@ def test_a_batch_gives_each_sequence_the_bits_that_it_has_alone():
         assert batch.lengths == kept == [*map(len, alone)]
 
 
-def test_a_batch_goes_on_when_its_pool_has_grown():
-    lm = OVModel(tiny_folder() / "draft")  # with a pool of its own
-    prompts = [[*range(count, count + 40)] for count in range(4)]
-    alone, batch = read(lm, prompts), OVBatch(lm.compiled, read(lm, prompts))
-    for token in range(80):
-        (*_, (logits, _)) = batch.forward([[token]] * 4)
-        expected = alone[-1].forward([token], logits_to_keep=1).logits
-        assert (logits == expected).all()
-
-
 def test_sequences_that_cannot_share_a_pass_are_refused():
     stateful = model("stateful")
     with pytest.raises(ValueError, match="paged"):

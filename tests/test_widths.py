@@ -10,7 +10,8 @@ from lab.result import Result
 from lab.studies import widths
 from lab.studies.larger import EXPERIMENT as LARGER
 from lab.studies.widths import EXPERIMENT, WIDTHS, Passes, measured
-from pipeline.runtime.ir import bytes_per_pass, read_model
+from lab.weights import bytes_per_pass
+from pipeline.runtime.ir import read_model
 from tests.tiny import tiny_folder
 
 

@@ -23,6 +23,7 @@ from lab.prompts import KINDS
 from lab.report import save
 from lab.spread import Spread
 from lab.table import table
+from lab.weights import bytes_per_pass
 from pipeline.decoding.events import Prefill
 from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
@@ -30,7 +31,7 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.models.store import Store
 from pipeline.request import Request
-from pipeline.runtime.ir import bytes_per_pass, read_model
+from pipeline.runtime.ir import read_model
 from pipeline.trace.recording import Update
 
 POWERCAP = Path("/sys/class/powercap")

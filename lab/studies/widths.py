@@ -78,7 +78,8 @@ def measured(
         repeats: of each pass.
         result: what is known before; its pair and its beginning are kept.
     """
-    from pipeline.runtime.ir import bytes_per_pass, read_model
+    from lab.weights import bytes_per_pass
+    from pipeline.runtime.ir import read_model
     from pipeline.runtime.model import OVModel
 
     threads, rates = int(environment()["threads"] or 1), list[float]()

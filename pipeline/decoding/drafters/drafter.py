@@ -11,24 +11,15 @@ import numpy as np
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step
-from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden
+from pipeline.decoding.lm import BlockDraft, Cached, CausalLM, Hidden
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
 
 ShouldContinue = Callable[[float], bool]  # whether to draft another token, by the confidence in one
 
 
-class Drafter(Protocol):
+class Drafter(Cached, Protocol):
     """Proposes the tokens that the target verifies, in one generation."""
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes that its cache holds."""
-        ...
-
-    def __len__(self) -> int:
-        """Tokens that it has processed."""
-        ...
 
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
         """Processes a prompt, or the rest of it, so that the first proposal is as fast as others.
@@ -70,10 +61,6 @@ class Drafter(Protocol):
             hidden: float32[len(step.tokens), layers * width], the target's hidden states that each
                 emitted token was predicted from; None if the drafter needs none.
         """
-        ...
-
-    def rollback(self, length: int) -> None:
-        """Drops all but the first `length` tokens; raises ValueError if it has fewer."""
         ...
 
 
