@@ -1,4 +1,4 @@
-"""A model at another precision of its weights."""
+"""A model at another precision of its weights, and the bytes of weights that a pass reads."""
 
 from __future__ import annotations
 

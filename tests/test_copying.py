@@ -91,11 +91,13 @@ def hybrid(target):
 
 
 def test_it_copies_what_can_be_copied_and_drafts_the_rest():
-    """A text that repeats itself, then one that never does."""
+    """A text that repeats itself, then one that never does; it foresees copies alone."""
     drafter = hybrid(FakeLM(50, 1))
     cycle = [1, 2, 3, 4, 5] * 4
+    assert drafter.forecast(cycle, 4) == [0.75] * 4
     assert drafter.propose(cycle, 4, GREEDY, RNG) == Draft((1, 2, 3, 4), None)
     drafter.rollback(0)
+    assert drafter.forecast(list(range(10, 30)), 4) is None
     fresh = drafter.propose(list(range(10, 30)), 4, SAMPLED, RNG)
     assert len(fresh) == 4
     assert fresh.probs is not None  # the model's, not copied
@@ -143,15 +145,6 @@ def test_the_text_is_searched_once_a_round(seed, k, prompt):
     # The last round has no budget to draft if it is to emit one token.
     rounds = sum(isinstance(event, Step) for event in events)
     assert rounds - 1 <= len(counted) <= rounds
-
-
-def test_it_foresees_a_copy_and_nothing_else():
-    drafter = hybrid(FakeLM(50, 1))
-    cycle = [1, 2, 3, 4, 5] * 4
-    assert drafter.forecast(cycle, 4) == [0.75] * 4
-    assert drafter.propose(cycle, 4, GREEDY, RNG) == Draft((1, 2, 3, 4))
-    drafter.rollback(0)
-    assert drafter.forecast(list(range(10, 30)), 4) is None
 
 
 @pytest.mark.parametrize("drafts", [0, 1])

@@ -74,16 +74,10 @@ def assert_lossless(prompt: str, draft_length, drafter="model", **wanted) -> Lan
 
 
 @pytest.mark.parametrize("k", LENGTHS)
-def test_greedy_speculative_equals_autoregressive(k):
+@pytest.mark.parametrize(("drafter", "prompts"), [("model", PROMPTS), ("block", PROMPTS[::3])])
+def test_greedy_speculative_equals_autoregressive(drafter, prompts, k):
     assert len(PROMPTS) >= 60
-    lanes = [assert_lossless(prompt, draft_length=k) for prompt in PROMPTS]
-    accepted = sum(lane.accepted for lane in lanes)
-    assert 0 < accepted < sum(lane.tested for lane in lanes)
-
-
-@pytest.mark.parametrize("k", LENGTHS)
-def test_a_block_draft_changes_time_only(k):
-    lanes = [assert_lossless(prompt, k, "block") for prompt in PROMPTS[::3]]
+    lanes = [assert_lossless(prompt, k, drafter) for prompt in prompts]
     accepted = sum(lane.accepted for lane in lanes)
     assert 0 < accepted < sum(lane.tested for lane in lanes)
 

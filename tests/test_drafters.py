@@ -15,7 +15,7 @@ from pipeline.decoding.draft_length import Auto, Fixed
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, DrafterSetup, find_drafter
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
-from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Finish, FinishReason, Step
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.errors import UserError
@@ -68,35 +68,6 @@ def test_a_pair_without_a_block_draft_cannot_draft_blocks():
     lanes = Lanes(target=Sources().target)
     with pytest.raises(UserError, match="no block draft; choose another drafter"):
         lanes.speculative(PROMPT, GREEDY, BUDGET, "block", 4)
-
-
-@pytest.mark.parametrize("name", ["block", "hybrid"])
-def test_a_block_draft_reads_what_each_token_was_predicted_from(name):
-    """Its rows are the tokens after the first, each with the target's state of the one before."""
-    target, draft = FakeLM(4, 3), FakeLM(4, 9)
-    target.hidden = lambda token: [float(token)]
-    block = FakeBlock(draft)
-    parts = DrafterSetup(4, frozenset(), missing, lambda: block, AnswerMemory(), lambda: COSTS)
-    made, seen = DRAFTERS[name].build(parts), []
-    forward = block.forward
-
-    def watched(tokens, hidden, length):
-        logits = forward(tokens, hidden, length)
-        seen.append(([*block.tokens], [*block.hidden]))
-        return logits
-
-    block.forward = watched
-    prompt = [1, 2, 0, 3]
-    events = Speculative(target, made, partial(Fixed, 4), frozenset()).generate(prompt, GREEDY, 30)
-    text = [*prompt, *tokens(events)]
-    assert len(seen) >= 4
-    for rows, hidden in seen:
-        assert rows == text[1 : 1 + len(rows)]
-        assert hidden == [[float(token)] for token in text[: len(rows)]]
-
-
-def missing():
-    raise AssertionError("not declared")
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -269,13 +240,3 @@ def test_two_runs_that_begin_at_once_share_what_is_learned_of_a_drafter(monkeypa
     for thread in threads:
         thread.join()
     assert [*map(id, used)] == [id(kept[DEFAULT_DRAFTER])] * 2
-
-
-def test_the_end_tokens_end_each_lane():
-    sources = Sources()
-    end = tokens(sources.lanes().autoregressive(PROMPT, GREEDY, BUDGET))[5]
-    lanes = sources.lanes(end_ids=frozenset({end}))
-    for lane in lanes.of("race", PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4).values():
-        events = list(lane)
-        assert events[-1] == Finish(FinishReason.STOP)
-        assert tokens(events)[-1] == end

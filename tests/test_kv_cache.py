@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -37,7 +36,6 @@ from tests.fake_dolly import FakeDolly, loader_of
 from tests.served import PLAIN
 from tests.tiny import tiny, tiny_folder
 from ui.page import Page
-from ui.verdict import verdict
 
 EXACT = [name for name, policy in POLICIES.items() if policy.exact]
 LONGEST = 150  # tokens: several blocks of a paged cache
@@ -288,12 +286,6 @@ def test_a_request_and_its_trace_name_a_new_policy(narrow):
     assert trace.request["kv_cache"] == trace.pair["kv_cache"] == narrow
     assert trace.pair["kv_block"] is None
     assert trace.speculative.finish == "length"
-
-
-def test_the_page_promises_no_identical_text_from_a_cache_that_is_not_exact(narrow):
-    trace = tiny().start(Request("Why?", max_new_tokens=3)).finish()
-    assert verdict(trace)["same"] == "Identical text."
-    assert verdict(replace(trace, pair={"kv_cache": narrow}))["same"] == "Not exact."
 
 
 def test_the_command_line_lists_a_new_policy(narrow, capsys):

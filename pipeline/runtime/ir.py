@@ -29,9 +29,9 @@ class BlockDraftConfig:
     """Of a block draft: see `pipeline.runtime.block`.
 
     Attributes:
-        length: tokens that it proposes at most.
-        hidden_layers: of the target, from 0, whose hidden states it reads.
-        bigram: the file of its bigram term.
+        length: how many tokens it proposes at most.
+        hidden_layers: the target's layers, from 0, whose hidden states it reads.
+        bigram: the file with its bigram term.
     """
 
     length: int

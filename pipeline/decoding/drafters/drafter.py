@@ -90,8 +90,8 @@ class DrafterSpec:
     """An entry of the registry.
 
     Attributes:
-        name: in a request and on the command line.
-        title: on the page.
+        name: its name in a request and on the command line.
+        title: its name on the page.
         build: returns a new drafter for one generation.
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
