@@ -36,11 +36,11 @@ class Sheet:
     """The images of a lane so far, one after the other.
 
     Attributes:
-        levels: of grey, of each pixel.
+        levels: the grey level of each pixel.
         origins: where each pixel came from.
-        passes: of the target.
+        passes: how many forward passes the target has made.
         tested, accepted: drafted pixels.
-        seconds: of decoding.
+        seconds: the time of decoding.
         drafting: seconds of these in the draft.
     """
 
@@ -75,7 +75,7 @@ class Drawing:
 
     Attributes:
         request: how pixels are sampled.
-        sheets: by lane.
+        sheets: the images of each lane.
     """
 
     request: Request

@@ -55,10 +55,10 @@ class Dolly:
             and `draft/`. Its models must be in the store.
         lossless: off, both models run as fast as OpenVINO can make them, and greedy speculative
             text may differ from greedy autoregressive text where two tokens are nearly tied.
-        threads: of inference; 0 leaves it to OpenVINO.
+        threads: the threads of inference; 0 leaves it to OpenVINO.
         store: where the models are; None takes the user's.
         device: one that OpenVINO lists.
-        properties: of the plugin, for all models; they win over those implied by the others.
+        properties: further ones for the plugin; they win over those that the others imply.
         kv_memory: limit of all its KV caches together, in bytes; None without a limit.
 
     Attributes:
@@ -253,7 +253,7 @@ class Dolly:
         Args:
             request: what to answer, and how.
             mode: which lanes, and in which order.
-            memory: of earlier texts, for the drafter that copies from them.
+            memory: the earlier texts that a drafter may copy.
 
         Raises:
             UserError: the prompt does not fit into the context, the memory of such caches should be

@@ -39,7 +39,7 @@ class Run:
     Args:
         prepare: compiles and measures what is missing, and allocates the caches; it yields each
             stage before it begins.
-        recording: of its lanes; the `pair` in it is replaced once the run is prepared.
+        recording: the trace of its lanes, whose `pair` is replaced once it is prepared.
         schedule: which lane runs next.
     """
 

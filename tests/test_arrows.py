@@ -63,7 +63,7 @@ def test_importing_the_trace_loads_no_tokenizer_and_no_models(module, allowed):
     assert imported(module) & {*HEAVY, *light} <= set(allowed)
 
 
-@pytest.mark.parametrize("module", ["record", "recorder", "recording", "metrics", "signatures"])
+@pytest.mark.parametrize("module", ["record", "recording", "metrics", "signatures"])
 def test_a_trace_is_recorded_without_the_runtime(module):
     """The reader alone loads what a request may name."""
     loaded = imported(f"pipeline.trace.{module}")

@@ -8,7 +8,7 @@ import openvino.opset13 as ops
 import pytest
 
 from lab.studies.cost import EnergyMeter, Usage
-from pipeline.runtime.ir import bytes_per_pass
+from lab.weights import bytes_per_pass
 
 ROWS, WIDTH = 10, 4
 PASSES = {"target": 4, "draft": 16}

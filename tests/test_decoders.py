@@ -1,6 +1,7 @@
 """Speculation changes time, never the text or its distribution."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters.model import ModelDrafter
 from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
+from pipeline.decoding.verification import VERIFIERS
 from tests.chi_square import assert_follows
 from tests.fakes import FakeLM
 
@@ -26,9 +28,13 @@ def models(seed=0, vocab=7, likeness=0.7, sharpness=1.5):
     return target, FakeLM(vocab, seed + 1, sharpness, like=target, likeness=likeness)
 
 
-def speculative(target, draft, k, ends=frozenset(), candidates=0):
+def speculative(target, draft, k, ends=frozenset(), **settings):
     drafter = ModelDrafter(draft, target.vocab_size, ends)
-    return Speculative(target, drafter, partial(Fixed, k), ends, candidates)
+    return Speculative(target, drafter, partial(Fixed, k), ends, **settings)
+
+
+def steps_of(events):
+    return [event for event in events if isinstance(event, Step)]
 
 
 def tokens(events):
@@ -43,11 +49,14 @@ def tokens(events):
     likeness=st.floats(0, 1),
     ends=st.frozensets(st.integers(0, 6), max_size=2),
     prompt=st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    verifier=st.sampled_from([*VERIFIERS.values()]),
 )
-def test_greedy_speculative_equals_autoregressive(seed, k, n, likeness, ends, prompt):
+def test_greedy_speculative_equals_autoregressive(seed, k, n, likeness, ends, prompt, verifier):
+    """With every verification: greedily, a lossy one accepts what an exact one does."""
     target, draft = models(seed, likeness=likeness)
     slow = list(Autoregressive(target, ends).generate(prompt, GREEDY, n))
-    fast = list(speculative(target, draft, k, ends).generate(prompt, GREEDY, n))
+    decoder = speculative(target, draft, k, ends, verify=verifier.verify)
+    fast = list(decoder.generate(prompt, GREEDY, n))
     assert tokens(fast) == tokens(slow)
     assert fast[-1] == slow[-1]
 
@@ -59,7 +68,7 @@ def test_the_likeliest_tokens_told_are_those_of_the_tested_distributions(seed, k
     plain = list(speculative(target, draft, k).generate([1, 2], params, 20))
     told = list(speculative(target, draft, k, candidates=7).generate([1, 2], params, 20))
     assert tokens(told) == tokens(plain)
-    for step in (event for event in told if isinstance(event, Step)):
+    for step in steps_of(told):
         assert len(step.target_top) == len(step.tokens)
         assert len(step.draft_top) == len(step.drafted)
         for place, token in enumerate(step.tokens[: step.accepted]):
@@ -85,10 +94,9 @@ def test_the_likeliest_tokens_told_are_those_of_the_tested_distributions(seed, k
 def test_logprobs_are_the_targets_own_and_change_no_token(seed, k, params, top):
     """Of all tokens at temperature 1, whatever shapes the distribution that is sampled from."""
     target, draft = models(seed)
-    drafter = ModelDrafter(draft, target.vocab_size, frozenset())
     asked = (
         Autoregressive(target, frozenset(), logprobs=top),
-        Speculative(target, drafter, partial(Fixed, k), frozenset(), logprobs=top),
+        speculative(target, draft, k, logprobs=top),
     )
     plain = Autoregressive(target, frozenset()), speculative(target, draft, k)
     for with_them, without in zip(asked, plain, strict=True):
@@ -96,7 +104,7 @@ def test_logprobs_are_the_targets_own_and_change_no_token(seed, k, params, top):
         assert all(event.logprobs == () for event in expected if isinstance(event, Step))
         events, before = list(with_them.generate([1, 2], params, 20)), [1, 2]
         assert tokens(events) == tokens(expected)
-        for step in (event for event in events if isinstance(event, Step)):
+        for step in steps_of(events):
             for token, found in zip(step.tokens, step.logprobs, strict=True):
                 logits = target.next_logits(before).astype(np.float32)
                 exact = np.log(probabilities(logits[None], SamplingParams(1.0))[0])
@@ -127,21 +135,34 @@ def test_budget_and_end_key_hold_inside_a_draft(seed, k, n, temperature, ends):
     assert events[-1] == Finish(FinishReason.STOP if made[-1] in ends else FinishReason.LENGTH)
     assert made[-1] in ends or len(made) == n
     assert target.most_held <= 2 + n - 1  # never past the budget: the last token is never fed
-    for step in (event for event in events if isinstance(event, Step)):
+    for step in steps_of(events):
         assert len(step.drafted) <= k
         assert len(step.tokens) == len(step.origins)
         assert step.tokens[: step.accepted] == step.drafted[: len(step.tokens)][: step.accepted]
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("params", [SamplingParams(1.0), SamplingParams(0.8, top_k=3, top_p=0.9)])
-def test_sampled_output_follows_the_target(k, params):
+EXACT = [name for name, verifier in VERIFIERS.items() if verifier.exact]
+SHAPED = SamplingParams(0.8, top_k=3, top_p=0.9)
+
+
+@pytest.mark.parametrize("verification", EXACT)
+@pytest.mark.parametrize(
+    ("k", "params", "token_ids"),
+    [
+        (1, SamplingParams(1.0), None),
+        (3, SamplingParams(1.0), None),
+        (3, SHAPED, None),
+        (2, SamplingParams(1.0), (0, 1, 3)),  # a draft with a trimmed vocabulary
+    ],
+)
+def test_sampled_output_follows_the_target(verification, k, params, token_ids):
     """The joint distribution of the first three tokens, by chi-square over 6,000 runs."""
-    target, draft = models(5, vocab=4, likeness=0.4, sharpness=1.0)
+    target, verify = FakeLM(4, 5, 1.0), VERIFIERS[verification].verify
+    draft = FakeLM(4, 6, 1.0, like=target, likeness=0.4, token_ids=token_ids)
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(6000):
-        seeded = SamplingParams(params.temperature, params.top_k, params.top_p, seed)
-        counts[tuple(tokens(speculative(target, draft, k).generate([2], seeded, 3)))] += 1
+        decoder = speculative(target, draft, k, verify=verify)
+        counts[tuple(tokens(decoder.generate([2], replace(params, seed=seed), 4))[:3])] += 1
     expected = {
         (a, b, c): pa * pb * pc
         for a, pa in enumerate(next_probs(target, [2], params))
@@ -219,21 +240,6 @@ def test_a_draft_with_a_trimmed_vocabulary_proposes_the_tokens_of_its_rows(seed,
         assert tokens(fast) == tokens(slow)
 
 
-def test_a_trimmed_vocabulary_does_not_bias_sampled_text():
-    target = FakeLM(6, 8, 1.0)
-    draft = FakeLM(6, 9, 1.0, like=target, likeness=0.6, token_ids=(0, 1, 4))
-    counts: Counter[tuple[int, ...]] = Counter()
-    for seed in range(6000):
-        events = speculative(target, draft, 2).generate([2], SamplingParams(1.0, seed=seed), 2)
-        counts[tuple(tokens(events))] += 1
-    first = next_probs(target, [2], SamplingParams(1.0))
-    expected = {}
-    for one, chance in enumerate(first):
-        for other, next_chance in enumerate(next_probs(target, [2, one], SamplingParams(1.0))):
-            expected[one, other] = chance * next_chance
-    assert_follows(counts, expected)
-
-
 def test_a_draft_with_a_smaller_vocabulary_loses_nothing():
     target, draft = FakeLM(7, 3), FakeLM(7, 4, proposes=5)
     slow = tokens(Autoregressive(target, frozenset()).generate([1], GREEDY, 20))
@@ -251,19 +257,12 @@ def test_after_a_full_acceptance_the_draft_catches_up_by_itself():
     target = FakeLM(7, 0)
     twin = FakeLM(7, 0)
     events = list(speculative(target, twin, 3).generate([1, 2], GREEDY, 12))
-    steps = [event for event in events if isinstance(event, Step)]
+    steps = steps_of(events)
     assert [step.accepted for step in steps] == [3, 3, 3]
     assert [step.origins[-1] for step in steps] == [Origin.BONUS] * 3
     assert len(steps[0].tokens) == 4
     assert twin.widths == [1, 1, 1, 1, 2, 1, 1, 2, 1, 1]  # two at once after each full acceptance
     assert target.widths == [1, 4, 4, 4]
-
-
-def test_the_target_runs_once_a_round_whatever_is_rejected():
-    target, stranger = FakeLM(7, 0), FakeLM(7, 99)
-    events = list(speculative(target, stranger, 5).generate([1, 2], GREEDY, 20))
-    steps = [event for event in events if isinstance(event, Step)]
-    assert len(target.widths) == 1 + len(steps)
 
 
 @settings(max_examples=60)
@@ -287,12 +286,6 @@ def test_each_cache_loses_the_drafted_tokens_that_do_not_stand(seed, k, ends, pa
                 read = target_len - draft_len + drafted
                 assert step.draft_kv_len == draft_len + read - step.draft_rolled_back
             target_len, draft_len = step.target_kv_len, step.draft_kv_len
-
-
-def test_a_decoder_that_drafts_nothing_rolls_nothing_back():
-    events = Autoregressive(FakeLM(7, 0), frozenset()).generate([1, 2], GREEDY, 5)
-    steps = [event for event in events if isinstance(event, Step)]
-    assert [(step.target_rolled_back, step.draft_rolled_back) for step in steps] == [(0, 0)] * 5
 
 
 class Reader(ModelDrafter):
@@ -331,19 +324,10 @@ def test_a_drafter_observes_each_round_with_the_hidden_states_of_what_stands(
     drafter = Reader(draft, target.vocab_size, ends)
     decoder = Speculative(target, drafter, partial(Fixed, k), ends)
     events = list(decoder.generate(prompt, params, 20))
-    steps = [event for event in events if isinstance(event, Step)]
+    steps = steps_of(events)
     text = [*prompt, *tokens(events)]
     assert drafter.steps == steps
     assert drafter.hidden == [[token, token**2] for token in text[:-1]]
-
-
-def test_without_hidden_states_a_drafter_observes_the_rounds_alone():
-    target, draft = models()
-    drafter = Reader(draft, target.vocab_size, frozenset())
-    decoder = Speculative(target, drafter, partial(Fixed, 2), frozenset())
-    events = list(decoder.generate([1, 2], GREEDY, 9))
-    assert drafter.steps == [event for event in events if isinstance(event, Step)]
-    assert drafter.hidden == []
 
 
 def test_each_kind_of_event_comes_in_its_place():

@@ -1,5 +1,6 @@
-"""Every drafter of the registry: whatever it proposes, the text stays the target's."""
+"""Every drafter of the registry and the lanes built with it: the text stays the target's."""
 
+import threading
 from collections import Counter
 from functools import partial
 
@@ -14,7 +15,8 @@ from pipeline.decoding.draft_length import Auto, Fixed
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, DrafterSetup, find_drafter
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
-from pipeline.decoding.events import Step
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Step
+from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.errors import UserError
 from tests.chi_square import assert_follows
@@ -42,29 +44,10 @@ def tokens(events):
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
 
 
-def test_each_is_registered_under_its_own_name_and_title():
-    assert [spec.name for spec in DRAFTERS.values()] == list(DRAFTERS)
-    assert len({spec.title for spec in DRAFTERS.values()}) == len(DRAFTERS)
-    assert find_drafter(DEFAULT_DRAFTER) is DRAFTERS[DEFAULT_DRAFTER]
-
-
 @pytest.mark.parametrize("name", ["nobody", "", None, ["model"], {}])
 def test_a_name_that_is_not_registered_is_refused(name):
     with pytest.raises(UserError, match="choose one of model, block, lookup, hybrid, memory"):
         find_drafter(name)
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_each_needs_only_what_it_declares(name):
-    """A part that is not declared is never asked for."""
-    spec = DRAFTERS[name]
-    model = (lambda: FakeLM(4, 1)) if spec.draft_model else missing
-    block = (lambda: FakeBlock(FakeLM(4, 1))) if spec.block_draft else None
-    made = spec.build(DrafterSetup(4, frozenset(), model, block, AnswerMemory(), lambda: COSTS))
-    target = FakeLM(4, 0)
-    target.hidden = lambda token: [float(token)]
-    decoder = Speculative(target, made, partial(Fixed, 3), frozenset())
-    assert len(tokens(decoder.generate([1, 2], GREEDY, 9))) == 9
 
 
 def test_a_block_has_one_price_and_a_copy_none():
@@ -82,38 +65,9 @@ def test_a_block_has_one_price_and_a_copy_none():
 
 
 def test_a_pair_without_a_block_draft_cannot_draft_blocks():
-    parts = DrafterSetup(4, frozenset(), lambda: FakeLM(4, 1), None, AnswerMemory(), lambda: COSTS)
+    lanes = Lanes(target=Sources().target)
     with pytest.raises(UserError, match="no block draft; choose another drafter"):
-        DRAFTERS["block"].build(parts)
-
-
-@pytest.mark.parametrize("name", ["block", "hybrid"])
-def test_a_block_draft_reads_what_each_token_was_predicted_from(name):
-    """Its rows are the tokens after the first, each with the target's state of the one before."""
-    target, draft = FakeLM(4, 3), FakeLM(4, 9)
-    target.hidden = lambda token: [float(token)]
-    block = FakeBlock(draft)
-    parts = DrafterSetup(4, frozenset(), missing, lambda: block, AnswerMemory(), lambda: COSTS)
-    made, seen = DRAFTERS[name].build(parts), []
-    forward = block.forward
-
-    def watched(tokens, hidden, length):
-        logits = forward(tokens, hidden, length)
-        seen.append(([*block.tokens], [*block.hidden]))
-        return logits
-
-    block.forward = watched
-    prompt = [1, 2, 0, 3]
-    events = Speculative(target, made, partial(Fixed, 4), frozenset()).generate(prompt, GREEDY, 30)
-    text = [*prompt, *tokens(events)]
-    assert len(seen) >= 4
-    for rows, hidden in seen:
-        assert rows == text[1 : 1 + len(rows)]
-        assert hidden == [[float(token)] for token in text[: len(rows)]]
-
-
-def missing():
-    raise AssertionError("not declared")
+        lanes.speculative(PROMPT, GREEDY, BUDGET, "block", 4)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -165,3 +119,124 @@ def test_sampled_text_follows_the_target(name, k, monkeypatch):
     }
     assert accepted > 1000
     assert_follows(counts, expected)
+
+
+PROMPT, GREEDY, BUDGET = [1, 2, 3], SamplingParams(), 24
+
+
+class Sources:
+    """Makes fakes, and counts what it was asked for."""
+
+    def __init__(self):
+        self.made: list[tuple[str, tuple[int, ...]]] = []
+        self.measured = 0
+
+    def target(self, prompt):
+        self.made.append(("target", tuple(prompt)))
+        target = FakeLM(9, 0)
+        target.hidden = lambda token: [float(token)]
+        return target
+
+    def draft(self, prompt):
+        self.made.append(("draft", tuple(prompt)))
+        return FakeLM(9, 1, like=FakeLM(9, 0), likeness=0.8)
+
+    def block(self):
+        self.made.append(("block", ()))
+        return FakeBlock(FakeLM(9, 1, like=FakeLM(9, 0), likeness=0.8))
+
+    def costs(self):
+        self.measured += 1
+        return Costs(0.1, (1.0,) * 9, block_draft=0.1)
+
+    def lanes(self, **settings):
+        return Lanes(
+            target=self.target,
+            draft=self.draft,
+            block_draft=self.block,
+            costs=self.costs,
+            **settings,
+        )
+
+
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [
+        ("race", [AUTOREGRESSIVE, SPECULATIVE]),
+        ("sequential", [AUTOREGRESSIVE, SPECULATIVE]),
+        ("autoregressive", [AUTOREGRESSIVE]),
+        ("speculative", [SPECULATIVE]),
+    ],
+)
+def test_a_mode_has_its_lanes_in_their_order(mode, names):
+    lanes = Sources().lanes().of(mode, PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, 4)
+    assert list(lanes) == names
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_lane_asks_only_for_what_its_drafter_declares(drafter):
+    sources, spec = Sources(), DRAFTERS[drafter]
+    list(sources.lanes().speculative(PROMPT, GREEDY, BUDGET, drafter, 4))
+    drafts = ["block"] if spec.block_draft else ["draft"] if spec.draft_model else []
+    assert [model for model, _ in sources.made] == ["target", *drafts]
+    assert all(prompt in ((), tuple(PROMPT)) for _, prompt in sources.made)
+    assert bool(sources.measured) == spec.compares
+
+
+def test_without_a_block_draft_the_hybrid_takes_the_draft_model():
+    sources = Sources()
+    lanes = Lanes(target=sources.target, draft=sources.draft, costs=sources.costs)
+    list(lanes.speculative(PROMPT, GREEDY, BUDGET, "hybrid", 4))
+    assert [model for model, _ in sources.made] == ["target", "draft"]
+
+
+def test_an_autoregressive_lane_needs_a_target_alone():
+    sources = Sources()
+    assert len(tokens(Lanes(target=sources.target).autoregressive(PROMPT, GREEDY, 5))) == 5
+    with pytest.raises(ValueError, match="no draft model"):
+        Lanes(target=sources.target).speculative(PROMPT, GREEDY, 5, DEFAULT_DRAFTER, 4)
+    with pytest.raises(ValueError, match="not measured"):
+        Lanes(target=sources.target, draft=sources.draft).speculative(
+            PROMPT, GREEDY, 5, DEFAULT_DRAFTER, "auto"
+        )
+
+
+def test_auto_measures_the_costs_once_and_learns_of_the_drafter():
+    sources = Sources()
+    lanes = sources.lanes()
+    list(lanes.speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
+    assert sources.measured == 1
+    assert list(lanes.stats) == [DEFAULT_DRAFTER]
+
+
+def test_what_is_learned_of_a_drafter_is_its_own_and_outlives_a_generation():
+    sources, kept = Sources(), {}
+    for drafter in DRAFTERS:
+        list(sources.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, drafter, "auto"))
+    assert list(kept) == list(DRAFTERS)
+    assert kept["lookup"].costs.draft == 0
+    before = dict(kept)
+    list(sources.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
+    assert kept == before
+
+
+def test_two_runs_that_begin_at_once_share_what_is_learned_of_a_drafter(monkeypatch):
+    both, used = threading.Barrier(2), []
+
+    def costs():
+        both.wait()  # neither has kept anything yet
+        return Costs(0.1, (1.0,) * 9)
+
+    monkeypatch.setattr("pipeline.decoding.lanes.Auto", lambda stats: used.append(stats))
+    sources, kept = Sources(), {}
+
+    def begin():
+        lanes = Lanes(target=sources.target, draft=sources.draft, costs=costs, stats=kept)
+        lanes._draft_length(DRAFTERS[DEFAULT_DRAFTER], "auto")()
+
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [*map(id, used)] == [id(kept[DEFAULT_DRAFTER])] * 2

@@ -1,13 +1,24 @@
-"""Hidden states beside the logits: of every token, for every cache; the logits stay the same."""
+"""A model's graph: hidden states beside the logits, merged products, a trimmed vocabulary."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.errors import UserError
-from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
+from pipeline.models.export import export
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime import model as runtime
+from pipeline.runtime.ir import read_model
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, POLICIES
 from pipeline.runtime.model import OVModel, RuntimeOptions
+from pipeline.runtime.projections import merge_projections
+from pipeline.runtime.vocabulary import Vocabulary, read_vocabulary
+from tests.families import make_checkpoint
 from tests.tiny import WIDTH, tiny_folder
 
 TOKENS = np.random.default_rng(0).integers(0, 999, 200).tolist()
@@ -16,12 +27,12 @@ PASSES = ((150, 0), *((size, 0) for size in range(1, 9)), (3, 9), (1, 4), (2, 0)
 
 
 @cache
-def model(hidden_layers, kv_cache=DEFAULT_POLICY):
+def hidden_model(hidden_layers, kv_cache=DEFAULT_POLICY):
     return OVModel(tiny_folder() / "target", RuntimeOptions(kv_cache), hidden_layers)
 
 
-def outputs(model):
-    sequence, read = model.sequence(), 0
+def outputs(hidden_model):
+    sequence, read = hidden_model.sequence(), 0
     for size, pad_to in PASSES:
         yield sequence.forward(TOKENS[read : read + size], min(size, 9), pad_to)
         read += size
@@ -29,7 +40,7 @@ def outputs(model):
 
 @pytest.mark.parametrize("kv_cache", POLICIES)
 def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
-    both, neither = model((0, 2), kv_cache), model((), kv_cache)
+    both, neither = hidden_model((0, 2), kv_cache), hidden_model((), kv_cache)
     for (size, _), got, plain in zip(PASSES, outputs(both), outputs(neither), strict=True):
         assert (got.logits == plain.logits).all()
         assert got.hidden.shape == (size, 2 * WIDTH)
@@ -37,14 +48,8 @@ def test_hidden_states_leave_the_logits_as_they_are(kv_cache):
         assert plain.hidden is None
 
 
-def test_layers_are_side_by_side_in_the_order_asked_for():
-    for got, third in zip(outputs(model((2, 0))), outputs(model((2,))), strict=True):
-        assert (got.hidden[:, :WIDTH] == third.hidden).all()
-        assert not np.allclose(got.hidden[:, WIDTH:], third.hidden)
-
-
 def test_hidden_states_have_the_same_bits_for_every_size_of_a_forward_pass():
-    lm = model((2,))
+    lm = hidden_model((2,))
     alone = lm.sequence()
     alone.forward(TOKENS[:30], 0)
     singles = np.concatenate([alone.forward([token], 1).hidden for token in TOKENS[30:66]])
@@ -56,7 +61,7 @@ def test_hidden_states_have_the_same_bits_for_every_size_of_a_forward_pass():
 
 
 def test_a_prompt_without_logits_still_has_its_hidden_states():
-    sequence = model((2,)).sequence()
+    sequence = hidden_model((2,)).sequence()
     assert sequence.forward([], 0).hidden.shape == (0, WIDTH)
     logits, hidden = sequence.forward(TOKENS[:40], 0)
     assert logits.shape == (0, sequence.vocab_size)
@@ -81,3 +86,90 @@ def test_a_sequence_returns_the_hidden_states_of_a_shared_prefix_with_its_first(
 def test_a_layer_that_a_model_does_not_have_is_one_line(layer):
     with pytest.raises(UserError, match=rf"^hidden layer: {layer} — choose from 0 to \d+\.$"):
         OVModel(tiny_folder() / "target", hidden_layers=(0, layer))
+
+
+TEXT = np.random.default_rng(0).integers(0, 300, 60).tolist()
+# Of two layers each: query, key and value become one, and gate and up; in phi, where the MLP reads
+# what attention reads, query, key, value and up.
+FEWER = {"llama": 6, "phi": 6, "gpt2": 0}
+KINDS = [("llama", "f32"), ("llama", "int8"), ("llama", "int4"), ("phi", "int8"), ("gpt2", "int8")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = {}
+
+    def folder(family, weights):
+        if (family, weights) not in made:
+            checkpoint = tmp_path_factory.mktemp(family)
+            make_checkpoint(family, checkpoint)
+            made[family, weights] = checkpoint / weights
+            export(checkpoint, made[family, weights], weights)
+        return made[family, weights]
+
+    return folder
+
+
+def products(model: ov.Model) -> int:
+    return sum(node.get_type_name() == "MatMul" for node in model.get_ordered_ops())
+
+
+def logits(model: OVModel) -> np.ndarray:
+    """After a prompt and after every size of a pass."""
+    sequence, found = model.sequence(), []
+    sequence.forward(TEXT[:15], 0)
+    for size in range(1, 10):
+        found.append(sequence.forward(TEXT[len(sequence) : len(sequence) + size], size).logits)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(("family", "weights"), KINDS)
+def test_there_are_fewer_products_and_the_logits_have_the_same_bits(
+    family, weights, folder, monkeypatch
+):
+    model = read_model(folder(family, weights))
+    before = products(model)
+    assert merge_projections(model, 1) == FEWER[family]
+    assert before - products(model) == FEWER[family]
+
+    merged = logits(OVModel(folder(family, weights)))
+    monkeypatch.setattr(runtime, "merge_projections", lambda *given: 0)
+    assert (merged == logits(OVModel(folder(family, weights)))).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "kv_cache"),
+    [("target", DEFAULT_POLICY), ("target", FALLBACK_POLICY), ("draft", DEFAULT_POLICY)],
+)
+def test_the_shipped_models_keep_their_logits(model, kv_cache, monkeypatch):
+    merged = logits(OVModel(EMBEDDED / model, RuntimeOptions(kv_cache)))
+    monkeypatch.setattr(runtime, "merge_projections", lambda *given: 0)
+    assert (merged == logits(OVModel(EMBEDDED / model, RuntimeOptions(kv_cache)))).all()
+
+
+@pytest.mark.parametrize(("name", "layers"), [("target", 30), ("draft", 2), ("block", 2)])
+def test_each_layer_of_the_shipped_models_has_three_products_less(name, layers):
+    """Query, key and value are one product, and so are gate and up."""
+    model = read_model(EMBEDDED / name)
+    before = products(model)
+    assert merge_projections(model, 1) == before - products(model) == 3 * layers
+
+
+@given(
+    token_ids=st.sets(st.integers(0, 99), min_size=1).map(sorted),
+    tokens=st.lists(st.integers(0, 99)),
+    vocab_size=st.integers(0, 120),
+)
+def test_known_tokens_have_their_row_and_all_others_the_first(token_ids, tokens, vocab_size):
+    vocabulary = Vocabulary(np.array(token_ids))
+    for token, row in zip(tokens, vocabulary.rows(tokens), strict=True):
+        assert token_ids[row] == token if token in token_ids else row == 0
+    assert vocabulary.cut(vocab_size) == sum(token < vocab_size for token in token_ids)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[0, [1]]", "[0, 1.5, 2]", "[0, 2]", '["a", 1, 2]'])
+def test_a_map_that_is_none_is_refused(tmp_path: Path, content: str):
+    path = tmp_path / "ids.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match="draft vocabulary"):
+        read_vocabulary(path, 3)

@@ -1,5 +1,12 @@
-"""One contract for every cache: after any appends and rollbacks, the logits of a fresh sequence."""
+"""Caches: logits of a fresh sequence, the same bits for every size of a pass; their registry."""
 
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,11 +18,24 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from pipeline.__main__ import main
 from pipeline.errors import UserError
-from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.request import Request
+from pipeline.runtime.kv_cache.masked import MaskedKVCache
+from pipeline.runtime.kv_cache.policy import CachePolicy, UnsupportedPolicyError
+from pipeline.runtime.kv_cache.precision import KVPrecision
+from pipeline.runtime.kv_cache.registry import (
+    DEFAULT_POLICY,
+    FALLBACK_POLICY,
+    POLICIES,
+    find_policy,
+)
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import assert_close, fresh, model
-from tests.tiny import tiny_folder
+from tests.fake_dolly import FakeDolly, loader_of
+from tests.served import PLAIN
+from tests.tiny import tiny, tiny_folder
+from ui.page import Page
 
 EXACT = [name for name, policy in POLICIES.items() if policy.exact]
 LONGEST = 150  # tokens: several blocks of a paged cache
@@ -93,14 +113,17 @@ def test_states_that_cannot_be_read_are_refused():
 
 
 @pytest.mark.parametrize("kv_cache", ["paged", "stateful-masked"])
-def test_a_quantised_cache_is_smaller(kv_cache):
+def test_the_effective_precision_is_reported_and_sets_the_bytes(kv_cache):
     sizes = []
-    for precision in ("f16", "u8", "u4"):
-        sequence = OVModel(tiny_folder() / "draft", RuntimeOptions(kv_cache, precision)).sequence()
+    for precision in get_args(KVPrecision):
+        lm = OVModel(tiny_folder() / "draft", RuntimeOptions(kv_cache, precision))
+        sequence = lm.sequence()
         sequence.forward([1] * 32, logits_to_keep=0)
+        assert lm.kv_precision == precision
         sizes.append(sequence.kv_bytes)
-    assert sizes[1] < 0.7 * sizes[0]
-    assert sizes[2] < 0.7 * sizes[1]
+    whole, half, *quantised = sizes
+    assert whole == 2 * half
+    assert all(less < 0.7 * more for more, less in pairwise([half, *quantised]))
 
 
 def test_masked_slots_stay_and_trimmed_ones_go():
@@ -110,3 +133,190 @@ def test_masked_slots_stay_and_trimmed_ones_go():
         sequence.rollback(4)
         sequence.forward([1, 2], logits_to_keep=0)
     assert masked.kv_bytes == 2 * trimmed.kv_bytes  # 12 slots against 6
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def folder():
+    return tiny_folder() / "draft"
+
+
+def last_logits(lm, *passes):
+    """The last logits of a sequence that shares nothing."""
+    sequence = lm.sequence()
+    *_, last = (sequence.forward(tokens, logits_to_keep=1).logits for tokens in passes)
+    return last
+
+
+def test_forward_passes_of_every_size_give_the_same_bits():
+    """What lossless rests on: logits do not depend on how many tokens are verified at once."""
+    tokens = np.random.default_rng(0).integers(0, 999, 90).tolist()
+    alone = model("paged").sequence()
+    alone.forward(tokens[:30], logits_to_keep=0)
+    singles = np.concatenate(
+        [alone.forward([token], logits_to_keep=1).logits for token in tokens[30:]]
+    )
+    for size in range(2, 10):
+        together = model("paged").sequence()
+        together.forward(tokens[:30], logits_to_keep=0)
+        passes = [tokens[start : start + size] for start in range(30, 90, size)]
+        logits = np.concatenate(
+            [together.forward(each, logits_to_keep=len(each)).logits for each in passes]
+        )
+        assert (logits == singles).all()
+
+
+def test_a_padded_forward_pass_gives_the_same_bits():
+    tokens = np.random.default_rng(1).integers(0, 999, 60).tolist()
+    one, padded = model("paged").sequence(), model("paged").sequence()
+    for start in range(0, 60, 3):
+        run = tokens[start : start + 3]
+        plain = one.forward(run, logits_to_keep=3).logits
+        assert (padded.forward(run, logits_to_keep=3, pad_to=9).logits == plain).all()
+    assert len(padded) == 60
+
+
+@pytest.mark.parametrize("precision", get_args(KVPrecision))
+def test_a_shared_prefix_is_read_once_and_stays_as_it_is(precision, folder):
+    """Whatever follows it, in whichever of the sequences that start from it."""
+    lm = OVModel(folder, RuntimeOptions(kv_precision=precision))
+    prefix = list(range(200, 240))  # a whole block, and some of another
+    lm.share_prefix(prefix)
+    for prompt in ([*prefix, 5, 6, 7], [*prefix, 8], [*prefix, 5, 6, 7]):
+        first, second = lm.sequence(prompt=prompt), lm.sequence(prompt=prompt)
+        assert len(first) == len(second) == 40
+        second.forward([900, 901, 902], logits_to_keep=0)
+        got = first.forward(prompt[40:], logits_to_keep=1).logits
+        assert (got == last_logits(lm, prefix, prompt[40:])).all()
+        first.rollback(20)  # into what is shared, and another way
+        first.forward(list(range(300, 330)), logits_to_keep=0)
+
+
+@pytest.mark.parametrize("prompt", [[], [1, 2], [1, 2, 3], [1, 9, 3, 4]])
+def test_only_prompts_that_go_on_from_the_shared_prefix_start_there(prompt, folder):
+    lm = OVModel(folder)
+    lm.share_prefix([1, 2, 3])
+    assert len(lm.sequence(prompt=prompt)) == 0
+    assert len(lm.sequence(prompt=[1, 2, 3, 4])) == 3
+
+
+def test_a_dropped_sequence_frees_its_blocks(folder):
+    lm = OVModel(folder)
+    for _ in range(30):
+        lm.sequence().forward(list(range(200)), logits_to_keep=0)  # seven blocks
+    longest = lm.sequence()
+    longest.forward(list(range(800)), logits_to_keep=0)
+    assert longest.cache.pool.nbytes <= 64 / 25 * longest.kv_bytes
+
+
+@pytest.mark.parametrize("precision", get_args(KVPrecision))
+def test_a_pool_that_grows_takes_every_sequence_along(precision, folder):
+    lm = OVModel(folder, RuntimeOptions(kv_precision=precision))
+    old = lm.sequence()
+    old.forward(list(range(50)), logits_to_keep=0)
+    lm.sequence().forward(list(range(700)), logits_to_keep=0)
+    got = old.forward([50], logits_to_keep=1).logits
+    assert (got == last_logits(lm, list(range(50)), [50])).all()
+
+
+_AT_WORK = """
+import sys, threading
+from pathlib import Path
+from pipeline.runtime.model import OVModel
+
+model = OVModel(Path(sys.argv[1]))
+sequence = model.sequence()
+sequence.forward([1, 2, 3], 1)
+held = threading.Event()
+
+def hold():
+    with model.compiled.lock:
+        held.set()
+        threading.Event().wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+"""
+
+
+def test_a_process_does_not_wait_for_a_forward_pass_that_is_under_way(folder):
+    command = [sys.executable, "-c", _AT_WORK, str(folder)]
+    subprocess.run(command, check=True, timeout=60, cwd=ROOT)
+
+
+SINKS, RECENT = 4, 8
+
+
+class NarrowKVCache(MaskedKVCache):
+    """Attends to the first tokens and to the last (Xiao et al. 2023, 2309.17453)."""
+
+    def append(self, tokens, pad_to=0):
+        inputs = super().append(tokens)
+        (kept,) = np.nonzero(inputs["attention_mask"][0])
+        inputs["attention_mask"][0, kept[SINKS:-RECENT]] = 0
+        return inputs
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    policy = CachePolicy(
+        name="narrow",
+        summary="the first tokens and the last",
+        about="of the first tokens and of the last.",
+        caches=lambda setup: NarrowKVCache,
+        exact=False,
+    )
+    monkeypatch.setitem(POLICIES, policy.name, policy)
+    return policy.name
+
+
+def test_a_model_takes_a_new_policy_from_the_registry(narrow):
+    tokens = list(range(100, 130))
+    sequence = OVModel(tiny_folder() / "draft", RuntimeOptions(narrow)).sequence()
+    short = sequence.forward(tokens[: SINKS + RECENT], 1).logits
+    assert (short == fresh("stateful", tokens[: SINKS + RECENT], 1)).all()
+    whole = sequence.forward(tokens[SINKS + RECENT :], 1).logits
+    assert not np.allclose(whole, fresh("stateful", tokens, 1), atol=0.1)
+
+
+def test_a_request_and_its_trace_name_a_new_policy(narrow):
+    trace = tiny().start(Request("Why?", max_new_tokens=20, kv_cache=narrow)).finish()
+    assert trace.request["kv_cache"] == trace.pair["kv_cache"] == narrow
+    assert trace.pair["kv_block"] is None
+    assert trace.speculative.finish == "length"
+
+
+def test_the_command_line_lists_a_new_policy(narrow, capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert narrow in capsys.readouterr().out
+
+
+def test_the_page_offers_a_new_policy(narrow):
+    drawn = Page(loader_of(FakeDolly(PLAIN))).blocks.blocks.values()
+    (menu,) = (one for one in drawn if getattr(one, "label", None) == "KV cache")
+    assert menu.choices[-1] == ("narrow: the first tokens and the last, f32", narrow)
+    assert "precision" in menu.info
+
+
+@pytest.mark.parametrize("name", ["disk", "", None, ["paged"], 1])
+def test_an_unknown_policy_is_one_line_that_names_those_there_are(name):
+    with pytest.raises(UserError, match=rf"^KV cache: .*{', '.join(POLICIES)}\.$"):
+        find_policy(name)
+
+
+def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
+    def refuse(model, family, device):
+        raise UnsupportedPolicyError("not today")
+
+    policy = POLICIES[DEFAULT_POLICY]
+    monkeypatch.setitem(
+        POLICIES,
+        "odd",
+        CachePolicy(name="odd", summary="", about="", caches=policy.caches, prepare=refuse),
+    )
+    models = tiny().models("odd")
+    assert models.policy.name == FALLBACK_POLICY
+    assert models.note == f"no odd cache here (not today): the {FALLBACK_POLICY} one is used"

@@ -16,67 +16,26 @@ from tests.fakes import FakeBlock, FakeLM
 from ui.chat.errors import chat_error
 from ui.errors import logged_line
 
-VOCAB, PROMPT = 6, [1, 2, 3]
+VOCAB, PROMPT, NEVER = 6, [1, 2, 3], frozenset()
 WAYS = [SamplingParams(), SamplingParams(0.8), SamplingParams(1.0, top_k=3, top_p=0.9)]
-DAMAGES = [np.nan, np.inf]
 
 
-def damaged(model, value, tokens=1):
-    """The model with one logit of some rows replaced; the others stay as they are."""
-    model.table[:, -tokens:, 2] = value
+def damaged(model, value):
+    """The model with one logit of every row replaced."""
+    model.table[:, :, 2] = value
     return model
 
 
-def speculative(target, drafter, params):
-    decoder = Speculative(target, drafter, lambda: Fixed(3), frozenset())
-    return [*decoder.generate(PROMPT, params, 40)]
-
-
-def model_drafter(draft):
-    return ModelDrafter(draft, VOCAB, frozenset())
-
-
-@pytest.mark.parametrize("value", DAMAGES)
-@pytest.mark.parametrize("params", WAYS)
-def test_a_target_whose_logits_are_no_numbers_ends_in_one_line(params, value):
-    target = damaged(FakeLM(VOCAB, 0), value, VOCAB)
-    with pytest.raises(LogitsError) as caught:
-        [*Autoregressive(target, frozenset()).generate(PROMPT, params, 40)]
-    assert str(caught.value).startswith(f"target logits: {value} — its weights are damaged")
-    assert len(target) == 0  # the cache is left as after any run
-
-
-@pytest.mark.parametrize("value", DAMAGES)
-@pytest.mark.parametrize("params", WAYS)
-def test_the_verifying_pass_of_the_target_is_checked_too(params, value):
-    target = damaged(FakeLM(VOCAB, 0), value, VOCAB)
-    drafter = model_drafter(FakeLM(VOCAB, 1))
-    with pytest.raises(LogitsError, match="target logits"):
-        speculative(target, drafter, params)
-    assert len(target) == len(drafter) == 0
-
-
-@pytest.mark.parametrize("value", DAMAGES)
-@pytest.mark.parametrize("params", WAYS)
-@pytest.mark.parametrize("of", [model_drafter, lambda draft: block_drafter(draft)])
-def test_a_draft_whose_logits_are_no_numbers_is_named_as_the_draft(of, params, value):
-    target = FakeLM(VOCAB, 0)
+def decoder(target, draft, kind):
     target.hidden = lambda token: [0.0]
-    draft = damaged(FakeLM(VOCAB, 1), value, VOCAB)
-    with pytest.raises(LogitsError, match="draft logits"):
-        speculative(target, of(draft), params)
-
-
-def block_drafter(draft):
-    return BlockDrafter(FakeBlock(draft), VOCAB, frozenset())
-
-
-@pytest.mark.parametrize("params", WAYS)
-def test_a_token_that_is_impossible_is_no_failure(params):
-    """Logits of minus infinity, as of tokens that a model may never emit."""
-    target = damaged(FakeLM(VOCAB, 0), -np.inf, VOCAB)
-    *_, end = Autoregressive(target, frozenset()).generate(PROMPT, params, 10)
-    assert end.reason == "length"
+    if kind == "autoregressive":
+        return Autoregressive(target, NEVER), (target,)
+    drafters = {
+        "model": lambda: ModelDrafter(draft, VOCAB, NEVER),
+        "block": lambda: BlockDrafter(FakeBlock(draft), VOCAB, NEVER),
+        "stranger": lambda: Stranger(draft, VOCAB, NEVER),
+    }
+    return Speculative(target, drafters[kind](), lambda: Fixed(3), NEVER), (target, draft)
 
 
 class Stranger(ModelDrafter):
@@ -86,10 +45,38 @@ class Stranger(ModelDrafter):
         return Draft((0, VOCAB))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("params", WAYS)
+@pytest.mark.parametrize(
+    ("kind", "role"),
+    [
+        ("autoregressive", "target"),
+        *((kind, role) for kind in ("model", "block") for role in ("target", "draft")),
+    ],
+)
+def test_logits_that_are_no_numbers_end_in_one_line_that_names_the_model(kind, role, params, value):
+    models = {name: FakeLM(VOCAB, seed) for seed, name in enumerate(("target", "draft"))}
+    damaged(models[role], value)
+    failing, used = decoder(*models.values(), kind)
+    with pytest.raises(LogitsError) as caught:
+        [*failing.generate(PROMPT, params, 40)]
+    assert str(caught.value).startswith(f"{role} logits: {value} — its weights are damaged")
+    assert not any(map(len, used))  # the caches are left as after any run
+
+
+@pytest.mark.parametrize("params", WAYS)
+def test_a_token_that_is_impossible_is_no_failure(params):
+    """Logits of minus infinity, as of tokens that a model may never emit."""
+    target = damaged(FakeLM(VOCAB, 0), -np.inf)
+    *_, end = Autoregressive(target, NEVER).generate(PROMPT, params, 10)
+    assert end.reason == "length"
+
+
 @pytest.mark.parametrize("params", WAYS)
 def test_a_drafted_token_that_the_target_does_not_know_is_one_line(params):
+    failing, _ = decoder(FakeLM(VOCAB, 0), FakeLM(VOCAB, 1), "stranger")
     with pytest.raises(LogitsError, match="drafted token: 6 — the target has 6 tokens"):
-        speculative(FakeLM(VOCAB, 0), Stranger(FakeLM(VOCAB, 1), VOCAB, frozenset()), params)
+        [*failing.generate(PROMPT, params, 40)]
 
 
 def test_it_reads_as_any_error_and_is_logged_as_one_that_no_user_caused(caplog):

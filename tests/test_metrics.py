@@ -13,7 +13,6 @@ from pipeline.trace.metrics import (
     break_even_s,
     cache_use,
     measured,
-    outcome,
     outlier_limit,
     prediction,
     progress,
@@ -63,12 +62,6 @@ def test_the_outlier_limit_keeps_at_least_three_quarters():
     assert max(values[:40]) < limit < 80
     split = [1.0] * 15 + [100.0] * 25  # no outliers: most are large
     assert outlier_limit(split) is None
-
-
-def test_a_speedup_near_one_is_no_difference():
-    assert [outcome(speedup) for speedup in (0.5, 0.94, 0.96, 1.0, 1.04, 1.06, 2.0)] == [
-        *("loss", "loss", "even", "even", "even", "win", "win")
-    ]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -166,20 +159,6 @@ def test_the_cost_model_is_made_of_the_medians_of_the_run():
     assert model.length == 3
     assert model.acceptance == trace.speculative.acceptance_rate
     assert model.costs.of_round(8) == pytest.approx(8 * 0.2 + 1.3)  # what it is for every K
-
-
-def test_a_block_draft_costs_the_same_for_every_length():
-    trace = timed(
-        {
-            "autoregressive": lambda step: {"verify_s": 0.010, "other_s": 0.0},
-            "speculative": lambda step: {"draft_s": 0.003, "verify_s": 0.011, "other_s": 0.0},
-        },
-    )
-    request = {**trace.request, "at_once": True}
-    model = measured(replace(trace, pair={**trace.pair, "block": True}, request=request))
-    assert model.draft == pytest.approx(0.3)
-    for length in (1, 8):
-        assert replace(model, length=length).cost == pytest.approx(1 + 0.3 + 0.1)
 
 
 def test_the_parts_of_a_predicted_token_add_up_and_a_block_costs_the_same_for_every_length():

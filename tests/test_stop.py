@@ -118,30 +118,7 @@ def test_a_lane_is_the_one_without_stop_texts_cut_before_the_first(
     assert not any(map(len, models))
 
 
-def test_a_stop_text_inside_a_draft_ends_the_round_there():
-    pieces = [b"x", b"y", b"st", b"op", b"z", b"w", b"v"]
-    new_text = partial(Detokenizer, pieces, frozenset())
-
-    def made(matcher=None, seed=3):
-        found, _ = decoder("model", seed, 8, frozenset(), matcher)
-        return [e for e in found.generate(PROMPT, SamplingParams(), 30) if isinstance(e, Step)]
-
-    for seed in range(50):
-        step = next((step for step in made(seed=seed) if step.accepted > 2), None)
-        if step is not None:
-            break
-    first, second, *_ = step.tokens
-    stops = [(pieces[first] + pieces[second]).decode()]
-    *_, last = made(stop_matcher(stops, new_text), seed)
-    assert last.tokens[-1] == second
-    assert last.accepted >= len(last.tokens) or last.index < step.index
-
-
 @pytest.mark.parametrize("stop", [("",), ("x" * 201,), (1,), ("a",) * 5, None, {"a": 1}])
 def test_stop_texts_that_cannot_be_are_named(stop):
     with pytest.raises(UserError, match=r"^stop: .* — choose "):
         Request("Why?", stop=stop)
-
-
-def test_the_stop_texts_of_a_file_are_those_of_the_request():
-    assert Request("Why?", stop=["a", "b"]) == Request("Why?", stop=("a", "b"))

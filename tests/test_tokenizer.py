@@ -1,4 +1,4 @@
-"""Dolly's prompt, its three single tokens, and text that streams whole characters."""
+"""Prompts in each model's own format, and text that streams whole characters."""
 
 import json
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED
+from pipeline.text.chat import ChatTemplate, find_template
 from pipeline.text.prompt import ADDED_TOKENS, END_KEY, format_prompt
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from tests.tiny_tokenizer import write_tokenizer
@@ -15,32 +16,18 @@ from tests.tiny_tokenizer import write_tokenizer
 TOKENIZER = Tokenizer(EMBEDDED / "target")
 
 
-def test_the_prompt_is_dollys_without_a_context():
+def test_the_prompt_is_dollys_with_and_without_a_context():
     assert format_prompt(" Why? ") == (
         "Below is an instruction that describes a task. Write a response that appropriately "
         "completes the request.\n\n### Instruction:\nWhy?\n\n### Response:\n"
     )
-
-
-def test_the_prompt_is_dollys_with_a_context():
-    assert format_prompt("Why?", "Because.").endswith(
-        "### Instruction:\nWhy?\n\nInput:\nBecause.\n\n### Response:\n"
-    )
+    asked = format_prompt("Why?", "Because.")
+    assert asked.endswith("### Instruction:\nWhy?\n\nInput:\nBecause.\n\n### Response:\n")
 
 
 @pytest.mark.parametrize("added", ADDED_TOKENS)
 def test_each_of_dollys_marks_is_one_token(added):
     assert len(TOKENIZER.encode(added)) == 1
-
-
-def test_it_is_asked_in_dollys_format():
-    assert TOKENIZER.format == "dolly"
-
-
-def test_the_prompt_holds_its_marks_as_single_tokens():
-    ids = TOKENIZER.encode(format_prompt("Why?"))
-    assert ids.count(TOKENIZER.vocab["### Instruction:"]) == 1
-    assert ids[-1] == TOKENIZER.vocab["### Response:\n"]
 
 
 def test_the_end_key_ends_and_has_no_text():
@@ -79,11 +66,6 @@ def test_a_character_in_several_tokens_appears_with_its_last(tiny):
     assert [stream.push(token) for token in tokens] == [""] * (len(tokens) - 1) + ["😀"]
 
 
-def test_a_character_cut_off_is_never_shown(tiny):
-    stream = tiny.detokenizer()
-    assert "".join(stream.push(token) for token in tiny.encode("😀")[:-1]) == ""
-
-
 @pytest.mark.parametrize("text", ["", "  \n", "a\0b", "\ud83d", "x" * 1_000_000])
 def test_a_bad_instruction_is_one_line_that_names_it(text):
     with pytest.raises(UserError) as caught:
@@ -92,11 +74,6 @@ def test_a_bad_instruction_is_one_line_that_names_it(text):
     assert message.startswith("instruction: ")
     assert message.isprintable()
     assert len(message) < 300
-
-
-def test_a_folder_without_a_tokenizer_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"tokenizer\.json"):
-        Tokenizer(tmp_path)
 
 
 def test_a_damaged_tokenizer_is_one_line(tmp_path):
@@ -180,3 +157,89 @@ def test_sentencepiece_blanks_and_bytes_become_text(tmp_path):
     tokenizer = Tokenizer(tmp_path)
     stream = tokenizer.detokenizer()
     assert [stream.push(token) for token in (2, 1, 3, 4, 5, 6)] == [" Hi", " ", "", "", "", "🦊"]
+
+
+CHATML = (  # as Qwen's begins
+    "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "<|im_end|>\n{% endfor %}{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def folder_with(tmp_path, **config):
+    """A model's folder without Dolly's marks, and its tokenizer_config.json."""
+    tokenizer = json.loads((write_tokenizer(tmp_path) / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] = [
+        token for token in tokenizer["added_tokens"] if token["content"] not in ADDED_TOKENS
+    ]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def test_special_tokens_are_there_by_their_names_however_they_are_written(tmp_path):
+    source = "{{ bos_token }}[INST] {{ messages[0]['content'] }} [/INST]"
+    folder = folder_with(
+        tmp_path, chat_template=source, bos_token={"content": "<s>"}, eos_token="</s>"
+    )
+    assert find_template(folder).render("Why?", "Because.") == "<s>[INST] Because.\n\nWhy? [/INST]"
+
+
+def test_the_default_of_several_templates_is_taken(tmp_path):
+    templates = [
+        {"name": "tool_use", "template": "tools"},
+        {"name": "default", "template": "{{ messages[0].content }}"},
+    ]
+    folder = folder_with(tmp_path, chat_template=templates)
+    assert find_template(folder).render("Why?", "") == "Why?"
+
+
+def test_what_a_user_types_is_never_part_of_the_template():
+    rendered = ChatTemplate(CHATML, {}).render("{{ 7 * 7 }} {% raise %} ${x}", "")
+    assert "{{ 7 * 7 }} {% raise %} ${x}" in rendered
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for %}",
+        "{{ raise_exception('only two roles') }}",
+        "{{ messages[7].content.x }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    ],
+)
+def test_a_bad_or_hostile_template_is_one_line(source):
+    with pytest.raises(UserError, match=r"^chat template: ") as caught:
+        ChatTemplate(source, {}).render("Why?", "")
+    assert "\n" not in str(caught.value)
+
+
+def test_each_tokenizer_is_asked_in_its_own_format(tmp_path):
+    assert Tokenizer(write_tokenizer(tmp_path)).format == "dolly"
+    chat = Tokenizer(folder_with(tmp_path, chat_template=CHATML))
+    assert chat.format == "chat"
+    assert chat.ask(" Why? ") == chat.encode(
+        "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    plain = Tokenizer(folder_with(tmp_path))
+    assert plain.format == "plain"
+    assert plain.ask("Why?", "Because.") == plain.encode("Because.\n\nWhy?")
+
+
+def test_an_answer_ends_where_the_models_own_files_say(tmp_path):
+    folder = folder_with(tmp_path, eos_token="dog")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
+    tokenizer = Tokenizer(folder)
+    assert {5, 6} <= tokenizer.end_ids
+    (folder / "generation_config.json").unlink()
+    assert Tokenizer(folder).end_ids.isdisjoint({5, 6})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7"])
+def test_an_unreadable_configuration_is_one_line(tmp_path, text):
+    for name in ("tokenizer_config.json", "generation_config.json"):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_tokenizer(folder)
+        (folder / name).write_text(text)
+        with pytest.raises(UserError, match=name):
+            Tokenizer(folder)

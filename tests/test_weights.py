@@ -57,12 +57,6 @@ def test_unpacked_weights_are_compressed_anew(store, weights, kind):
     assert kind in kinds
 
 
-def test_it_is_done_once(store):
-    source = Model(str(tiny_folder() / "draft"))
-    first, _ = made(source, "f32", store)
-    assert made(source, "f32", store) == (first, [])
-
-
 def test_an_ir_at_this_precision_stays_as_it_is(store):
     source = Model(str(tiny_folder() / "target"))
     model, _ = made(source, "int8", store)

@@ -1,4 +1,4 @@
-"""The memory of earlier texts, which a drafter may copy from."""
+"""The answer memory: earlier texts, which a drafter may copy from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AnswerMemory:
     Its owner decides whose texts it holds: how fast a text is copied tells that it was there.
 
     Args:
-        limit: of tokens.
+        limit: how many tokens it holds at most.
     """
 
     def __init__(self, limit: int = 16_384) -> None:

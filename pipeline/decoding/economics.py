@@ -32,10 +32,10 @@ class Costs:
     """The costs of a pair, all in seconds or all in steps.
 
     Attributes:
-        draft: of drafting one token.
-        verify: of the target's forward pass of 1, 2, … tokens; the first is an autoregressive step.
+        draft: the cost of drafting one token.
+        verify: the target's forward pass of 1, 2, … tokens; the first is an autoregressive step.
             A longer pass is assumed to cost as much as the last.
-        block_draft: of drafting at all, however many tokens; 0 where a block draft has no part.
+        block_draft: the cost of a block draft, of any length; 0 where there is none.
         switch: added when a forward pass has another number of tokens than the one before.
     """
 

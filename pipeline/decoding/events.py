@@ -17,7 +17,7 @@ class Logprob:
     """Natural logarithms of a model's own probabilities: at temperature 1, of all tokens.
 
     Attributes:
-        value: of an emitted token.
+        value: that of the emitted token.
         top: the most likely tokens, with theirs.
     """
 

@@ -39,14 +39,14 @@ class Lanes:
     Attributes:
         target, draft: return a new sequence of the model, which may already hold a prefix of the
             prompt.
-        block_draft: likewise for the block draft; None without one.
+        block_draft: returns a new sequence of the block draft; None without one.
         memory: the earlier texts that a drafter may copy.
         costs: returns the pair's; called only for drafters and draft lengths that need them.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
         verify: how drafts are verified.
         candidates: how many of the most likely tokens a step names at each position.
-        matcher, logprobs: of the decoders.
+        matcher, logprobs: passed to the decoders.
     """
 
     target: NewSequence

@@ -25,26 +25,34 @@ class Output(NamedTuple):
     hidden: Hidden | None = None
 
 
-class CausalLM(Protocol):
+class Cached(Protocol):
+    """What has read the tokens of one sequence, and can forget the last of them."""
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes that its KV cache holds."""
+        ...
+
+    def __len__(self) -> int:
+        """Tokens that it has read."""
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Drops all but the first `length` tokens; raises ValueError if it has read fewer."""
+        ...
+
+
+class CausalLM(Cached, Protocol):
     """One sequence of a model, with its own KV cache.
 
     Attributes:
-        vocab_size: of its logits.
+        vocab_size: how many logits a token has.
         token_ids: int64[vocab_size], ascending, the token of each logit, where the model has only
             some of the vocabulary; None if logit i is of token i.
     """
 
     vocab_size: int
     token_ids: NDArray[np.int64] | None
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes that its cache holds."""
-        ...
-
-    def __len__(self) -> int:
-        """Tokens in its cache."""
-        ...
 
     def forward(self, tokens: Sequence[int], logits_to_keep: int, pad_to: int = 0) -> Output:
         """Appends `tokens` and runs the model over them; without tokens, nothing runs.
@@ -56,31 +64,18 @@ class CausalLM(Protocol):
         """
         ...
 
-    def rollback(self, length: int) -> None:
-        """Drops all but the first `length` tokens; raises ValueError if fewer are cached."""
-        ...
 
-
-class BlockDraft(Protocol):
+class BlockDraft(Cached, Protocol):
     """One sequence of a model that predicts several tokens in one forward pass, with its own cache.
 
     Attributes:
         vocab_size, token_ids: as a `CausalLM`'s.
-        length: tokens that it predicts at most.
+        length: how many tokens it predicts at most.
     """
 
     vocab_size: int
     token_ids: NDArray[np.int64] | None
     length: int
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes that its cache holds."""
-        ...
-
-    def __len__(self) -> int:
-        """Tokens in its cache."""
-        ...
 
     def forward(self, tokens: Sequence[int], hidden: Hidden, length: int) -> NDArray[np.float32]:
         """Appends tokens, and predicts the next `length` of them.
@@ -97,8 +92,4 @@ class BlockDraft(Protocol):
 
     def after(self, logits: NDArray[np.float32], previous: int) -> NDArray[np.float32]:
         """The logits of a later token, float32[vocab], if the token before it is `previous`."""
-        ...
-
-    def rollback(self, length: int) -> None:
-        """Drops all but the first `length` tokens; raises ValueError if fewer are cached."""
         ...

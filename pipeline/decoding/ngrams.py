@@ -12,7 +12,7 @@ class Place(NamedTuple):
     Attributes:
         text: that it stands in.
         after: index of the token that follows it there.
-        size: of the n-gram, in tokens.
+        size: the length of the n-gram, in tokens.
     """
 
     text: Sequence[int] = ()

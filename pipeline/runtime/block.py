@@ -122,9 +122,9 @@ class OVBlockDraft:
     """One sequence of a block draft; see `BlockDraft` in `pipeline.decoding.lm`.
 
     Args:
-        sequence: of the model, with a cache of its own.
-        bigram: the model's.
-        length: tokens that it proposes at most.
+        sequence: a sequence of the model, with a cache of its own.
+        bigram: the model's bigram term.
+        length: how many tokens it proposes at most.
     """
 
     def __init__(self, sequence: OVCausalLM, bigram: Bigram, length: int) -> None:

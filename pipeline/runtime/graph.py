@@ -23,7 +23,7 @@ def keep_logits(model: ov.Model, token_axis: int) -> None:
 
     Args:
         model: changed in place.
-        token_axis: of hidden states.
+        token_axis: the axis of tokens in hidden states.
     """
     projection = _projection(model)
     positions = ops.parameter([-1], np.int64, name=LOGIT_POSITIONS)
@@ -40,7 +40,7 @@ def output_hidden(model: ov.Model, layers: Sequence[int]) -> int:
 
     Args:
         model: changed in place. Its nodes have the names that optimum-intel gives them.
-        layers: from 0.
+        layers: their numbers, from 0.
 
     Returns:
         The width of `HIDDEN`, of all these layers together.

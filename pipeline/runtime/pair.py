@@ -44,7 +44,7 @@ class CompiledPair:
     Attributes:
         exact_widths: whether a token's logits are the same to the bit in forward passes of every
             number of tokens, here and now: a property of this machine's kernels.
-        policy: of both models' caches.
+        policy: the policy of both models' caches.
         measured: the costs of forward passes, as measured last; None before.
         stats: acceptance statistics by way of verification, and then by drafter, of all generations
             with these models.

@@ -23,7 +23,7 @@ def merge_projections(model: ov.Model, weight_bytes: int) -> int:
 
     Args:
         model: changed in place.
-        weight_bytes: of all its weights; a model of more than a gigabyte is left as it is.
+        weight_bytes: the bytes of all its weights; one of over a gigabyte is left as it is.
 
     Returns:
         How many products there are less.

@@ -180,7 +180,7 @@ class ResidualToken:
     Attributes:
         target, draft: the models' probabilities.
         residual: max(0, target - draft).
-        share: of the residuals of all recorded tokens; None if these are 0.
+        share: its share of the residuals of all recorded tokens; None if these are 0.
     """
 
     token: int
@@ -266,7 +266,7 @@ class Prediction:
     """Speculation on the measured costs of a run, at any acceptance and draft length.
 
     Attributes:
-        model: of the run, or `at` another acceptance and length.
+        model: the run's, or `at` another acceptance and length.
         token_s: seconds of an autoregressive token in this run.
         other: share of a round after drafting that is not the target's forward pass.
     """

@@ -20,7 +20,7 @@ def repeats(tokens: Sequence[int], text: str) -> bool:
     apart.
 
     Args:
-        tokens: of the answer, without the end key and blanks before it.
+        tokens: the answer's, without the end key and blanks before it.
     """
     for period in range(1, _LONGEST_PERIOD + 1):
         times = max(_REPEATS, math.ceil(_LEAST_REPEATED / period))

@@ -11,24 +11,15 @@ import numpy as np
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step
-from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden
+from pipeline.decoding.lm import BlockDraft, Cached, CausalLM, Hidden
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
 
 ShouldContinue = Callable[[float], bool]  # whether to draft another token, by the confidence in one
 
 
-class Drafter(Protocol):
+class Drafter(Cached, Protocol):
     """Proposes the tokens that the target verifies, in one generation."""
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes that its cache holds."""
-        ...
-
-    def __len__(self) -> int:
-        """Tokens that it has processed."""
-        ...
 
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
         """Processes a prompt, or the rest of it, so that the first proposal is as fast as others.
@@ -72,10 +63,6 @@ class Drafter(Protocol):
         """
         ...
 
-    def rollback(self, length: int) -> None:
-        """Drops all but the first `length` tokens; raises ValueError if it has fewer."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class DrafterSetup:
@@ -103,8 +90,8 @@ class DrafterSpec:
     """An entry of the registry.
 
     Attributes:
-        name: in a request and on the command line.
-        title: on the page.
+        name: its name in a request and on the command line.
+        title: its name on the page.
         build: returns a new drafter for one generation.
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.

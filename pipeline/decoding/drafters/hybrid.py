@@ -34,7 +34,7 @@ class HybridDrafter:
     Args:
         lookup: drafts by copying.
         model: drafts where no match is found, or only a short one.
-        costs: of the model's rounds.
+        costs: what the model's rounds cost.
     """
 
     def __init__(self, lookup: LookupDrafter, model: Drafter, costs: Costs) -> None:

@@ -25,7 +25,7 @@ class Match(NamedTuple):
 
     Attributes:
         tokens: to copy; an end token is the last.
-        size: of the n-gram, in tokens.
+        size: the length of the n-gram, in tokens.
         remembered: whether it was found in the answer memory.
     """
 
@@ -44,7 +44,7 @@ class LookupDrafter:
 
     Args:
         end_ids: tokens that end the text.
-        memory: of earlier texts, if it may copy from them.
+        memory: the earlier texts that it may copy; None if only from the text itself.
         longest, shortest: lengths of the n-grams that are searched for in the text.
     """
 

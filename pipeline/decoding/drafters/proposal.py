@@ -25,7 +25,7 @@ class Proposal:
 
     Args:
         vocab_size: the target's.
-        token_ids: of the draft model's logits; None if logit i is of token i.
+        token_ids: the tokens of the draft model's logits; None if logit i is of token i.
         params: shape the distributions.
 
     Attributes:

@@ -29,10 +29,7 @@ def verify_block(
     For a deterministic draft both ways are the same, and `verify` is used.
 
     Args:
-        target_probs: g + 1 rows of float32[vocab], row i the target's distribution after i drafted
-            tokens.
-        draft_probs: float32[g, vocab], what each token was sampled from; None if deterministic.
-        draft_tokens: the g proposed ids; g may be 0.
+        target_probs, draft_probs, draft_tokens: as of `verify`.
 
     Returns:
         `accept_prob` is the probability that the draft is accepted up to a token, if not further;

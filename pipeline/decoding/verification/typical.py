@@ -33,10 +33,7 @@ def verify_typical(
     """Accepts drafted tokens in order, until the first that is not typical.
 
     Args:
-        target_probs: g + 1 rows of float32[vocab], row i the target's distribution after i drafted
-            tokens.
-        draft_probs: float32[g, vocab], what each token was sampled from; None if deterministic.
-        draft_tokens: the g proposed ids; g may be 0.
+        target_probs, draft_probs, draft_tokens: as of `verify`.
 
     Returns:
         `accept_prob` is 1 or 0, up to the first 0: the test needs no random number.

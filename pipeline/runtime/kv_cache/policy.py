@@ -76,8 +76,8 @@ class Rotary:
     paired with the second.
 
     Attributes:
-        base: of the angles ("theta").
-        share: of each head's channels that are rotated.
+        base: the base of the angles ("theta").
+        share: the share of each head's channels that are rotated.
     """
 
     base: float
@@ -112,16 +112,16 @@ class CachePolicy:
     """A cache policy. The defaults are those of a stateful graph.
 
     Attributes:
-        name: in requests, in traces and on the command line.
+        name: its name in requests, in traces and on the command line.
         summary: a few words for a menu.
         about: how keys and values are stored, to follow "This run keeps its keys and values".
         caches: returns a function that makes the cache of an infer request.
         prepare: rewrites, in place, a model of a family for a device; raises
             UnsupportedPolicyError with the reason if it is not supported.
-        token_axis: of hidden states.
-        precision: of keys and values, unless a request names one.
+        token_axis: the axis of tokens in hidden states.
+        precision: the precision of keys and values, unless a request names one.
         precisions: that they can have.
-        lossless_properties: of the plugin; they make logits independent of the number of tokens
+        lossless_properties: properties that make logits independent of the number of tokens
             in a forward pass.
         prefill_chunk: tokens of a prompt read in one forward pass; None reads it whole.
         prefill_multiple: such a pass is padded to a multiple of this.
