@@ -133,7 +133,8 @@ def _answer(
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from pipeline.runtime.ir import bytes_per_pass, read_model
+    from lab.weights import bytes_per_pass
+    from pipeline.runtime.ir import read_model
 
     dolly = yield from setup.pair()
     pair, store = dolly.pair, setup.choice.store
