@@ -16,21 +16,21 @@ from lab.training.files import digest
 from lab.training.generation import Writing, quantised, write
 from lab.training.instructions import read_instructions
 from lab.training.recipe import spread
-from pipeline.models.json_file import read_json
 from pipeline.text.tokenizer import Tokenizer
 
 
 def main(command: Command) -> None:
     """Writes WORK/features."""
     recipe, asked = command.recipe, command.recipe.answers
-    layers = spread(target.read_layers(command.target), recipe.block.hidden)
+    config = target.read_config(command.target)
+    layers = spread(config["num_hidden_layers"], recipe.block.hidden)
     folder = quantised(command.target, command.work, recipe.weights)
     tokenizer = Tokenizer(folder)
     prompts = instructions(tokenizer, command)
     about = {
         "target": digest(folder / "openvino_model.bin"),
         "layers": layers,
-        "width": len(layers) * read_json(folder / "config.json")["hidden_size"],
+        "width": len(layers) * config["hidden_size"],
         "top": asked.top,
         "answers": dataclasses.asdict(asked),
     }

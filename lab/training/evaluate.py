@@ -24,7 +24,7 @@ from lab.training import bars, corpus
 from lab.training.base import BASE
 from lab.training.command import Command
 from lab.training.corpus import Record
-from lab.training.files import add_line, digest, read_lines, write_json
+from lab.training.files import add_line, digest, read_json, read_lines, write_json
 from lab.training.generation import quantised
 from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
@@ -89,12 +89,10 @@ class Kept:
     def rows(
         self, name: str, depends_on: str, ids: Sequence[int], measure: Callable[[int], Row]
     ) -> list[Row]:
-        """A row for each of `ids`; measures those that are not there.
+        """A row of plain JSON for each record in `ids`; measures those that are not there.
 
         Args:
-            name: for people.
             depends_on: all that a row depends on besides the record, as text.
-            measure: makes the row of a record; plain JSON.
         """
         missing = [record for record in ids if (depends_on, record) not in self._rows]
         for record in tqdm(missing, desc=name, disable=not missing):
@@ -188,19 +186,9 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def read_marks(path: Path) -> dict[tuple[int, str], Any]:
-    """The mark of each record's answer, None where there is none yet; empty without the file.
-
-    Raises:
-        UserError: it is damaged.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {(row["id"], row["answer"]): row["mark"] for row in rows}
-    except (ValueError, KeyError, TypeError):
-        remedy = "must be JSON with id, answer and mark of each answer; mend it, or delete it"
-        raise UserError("marks", path.name, remedy) from None
+    """The mark of each record's answer, None where there is none yet; empty without the file."""
+    rows = read_json(path, "mend it, or delete it") if path.is_file() else []
+    return {(row["id"], row["answer"]): row.get("mark") for row in rows}
 
 
 @cache

@@ -74,12 +74,8 @@ class Features:
 
     def shared_prefix(self) -> int:
         """With how many tokens all prompts begin."""
-        longest = int(self.prompts.min()) - 1
-        first = self.tokens[: self.prompts[0]]
-        for begin in self.begins:
-            differs = np.flatnonzero(self.tokens[begin : begin + longest] != first[:longest])
-            longest = int(differs[0]) if len(differs) else longest
-        return longest
+        starts = self.tokens[self.begins[:, None] + np.arange(self.prompts.min() - 1)]
+        return int((starts == starts[0]).all(0).cumprod().sum())
 
     def examples(self, skipped: int = 0) -> tuple[list[Example], range]:
         """Every text for `packing.pack`, and the prefix that all have in common. In place of tokens

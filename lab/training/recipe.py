@@ -118,16 +118,12 @@ RECIPE = Recipe(
 
 
 def spread(total: int, count: int) -> tuple[int, ...]:
-    """So many of a model's layers, from 0, evenly spaced, the last among them: where hidden states
-    are read.
-    """
+    """Evenly spaced layers of a model, the last among them: where hidden states are read."""
     count = min(count, total)
     return tuple(total * (place + 1) // count - 1 for place in range(count))
 
 
 def ends(total: int, count: int) -> tuple[int, ...]:
-    """So many of a model's layers, from 0, evenly spaced from the first to the last: where a draft
-    starts from.
-    """
+    """Evenly spaced layers of a model, from the first to the last: where a draft starts from."""
     count = min(count, total)
     return tuple((total - 1) * place // max(1, count - 1) for place in range(count))
