@@ -11,7 +11,7 @@ from random import Random
 
 from lab.training import corpus, target
 from lab.training.command import Command
-from lab.training.features import FEATURES, Features, FeatureWriter
+from lab.training.features import FEATURES, FeatureWriter
 from lab.training.files import digest
 from lab.training.generation import Writing, quantised, write
 from lab.training.instructions import read_instructions
@@ -42,8 +42,6 @@ def main(command: Command) -> None:
         writing = Writing(asked.longest, tokenizer.end_ids, *shaping, asked.top)
         for text in write(folder, missing, writing, hidden_layers=layers, seed=sample):
             writer.add(text, sample)
-    features = Features(command.work / FEATURES)
-    print(f"{len(features.ends)} answers of {features.answered} tokens")
 
 
 def instructions(tokenizer: Tokenizer, command: Command) -> list[list[int]]:

@@ -172,8 +172,7 @@ def _races(figures: Mapping[str, Any]) -> str:
 def _missed(work: Path, found: Sequence[bars.Bar]) -> str:
     """The bars that were missed, and why if somebody wrote that down; empty if none was."""
     missed = [f"- {bar.name}: missed by {bar.missed_by}." for bar in found if not bar.reached]
-    if not missed:
-        return ""
     why = work / MISSED
     reasons = why.read_text(encoding="utf-8").strip() if why.is_file() else ""
-    return "\n".join(["## Bars that were missed", "", *missed, "", reasons, "", ""])
+    lines = ["## Bars that were missed", "", *missed, "", reasons, "", ""]
+    return "\n".join(lines) if missed else ""

@@ -61,7 +61,9 @@ def main(command: Command, target: Recipe = TARGET, draft: Recipe = DRAFT) -> No
     teach(small, samples(large, _SAMPLED), draft, teacher_loss(large), work, shifted=False)
     nats = []
     for role, model, recipe in (("target", large, target), ("draft", small, draft)):
-        nats.append(held_out_loss(model, held_out))
+        with torch.no_grad():
+            (batch,) = batches(held_out, len(held_out), 0)
+            nats.append(next_token_loss(model, batch).item())
         checkpoint = work / recipe.phase.name
         with replacing_folder(checkpoint) as folder:
             model.save_pretrained(folder)
@@ -116,13 +118,6 @@ def batches(drawn: torch.Tensor, rows: int, seed: int) -> Iterator[Batch]:
     """Images, int64[n, 1 + PIXELS], a row each; a pixel is predicted from those before it."""
     examples = [Example(image[:-1], image[1:]) for image in drawn.numpy()]
     return pack(examples, (), PIXELS, rows, (_SEED, seed))
-
-
-@torch.no_grad()
-def held_out_loss(model: Any, held_out: torch.Tensor) -> float:
-    """Nats a pixel."""
-    (batch,) = batches(held_out, len(held_out), 0)
-    return next_token_loss(model, batch).item()
 
 
 def teacher_loss(teacher: Any) -> Loss:

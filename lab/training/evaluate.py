@@ -74,9 +74,6 @@ class Sizes:
     race_tokens: int = 100  # at most
 
 
-SIZES = Sizes()
-
-
 class Kept:
     """Measurements in a file, one a line. Those of other weights or settings stay in it, unused."""
 
@@ -103,10 +100,10 @@ class Kept:
 
 def main(command: Command) -> None:
     """Measures everything, and prints what was reached."""
-    print(bars.as_table(bars.bars(evaluate(command))))
+    print(bars.as_table(bars.bars(evaluate(command, Sizes()))))
 
 
-def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
+def evaluate(command: Command, sizes: Sizes) -> dict[str, Any]:
     """Returns what evaluation.json holds.
 
     Raises:
@@ -125,9 +122,8 @@ def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
         def measure(number: int) -> Row:
             record = records[number]
             asked = {"max_new_tokens": tokens, "seed": number, **settings}
-            return raced(
-                dolly().start(Request(record.instruction, record.context, **asked)).finish()
-            )
+            request = Request(record.instruction, record.context, **asked)
+            return raced(dolly().start(request).finish())
 
         return kept.rows(name, json.dumps([weights, tokens, dict(settings)]), ids, measure)
 
@@ -142,16 +138,11 @@ def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
     tokenizer = Tokenizer(pair / "target")
     references = (record.response for record in first.values())
     looping = sum(repeats(tokenizer.encode(text), text) for text in references)
-    reading = [
-        {
-            "id": number,
-            "instruction": records[number].instruction,
-            "context": records[number].context,
-            "answer": race["text"].strip(),
-            "ended": race["ended"],
-        }
-        for number, race in zip(to_read, answer("answers to read", to_read), strict=True)
-    ]
+    reading = []
+    for number, race in zip(to_read, answer("answers to read", to_read), strict=True):
+        asked = {"instruction": records[number].instruction, "context": records[number].context}
+        answered = {"answer": race["text"].strip(), "ended": race["ended"]}
+        reading.append({"id": number, **asked, **answered})
     figures = {
         "sizes": asdict(sizes),
         "bytes": {role: max(file.stat().st_size for file in each) for role, each in files.items()},
@@ -198,9 +189,7 @@ def _machine() -> str:
 
 
 def language(command: Command, kept: Kept, records: Records) -> dict[str, Any]:
-    """The reference responses, in Dolly's format, as the shipped target predicts them; as it does
-    in float32; and as the base does, if it is there.
-    """
+    """How the shipped target predicts the reference responses; it in float32; and the base."""
     folders = {
         "shipped": command.work / "pair" / "target",
         "float32": quantised(command.target, command.work, "f32"),

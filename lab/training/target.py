@@ -74,8 +74,7 @@ def lessons(command: Command) -> list[Record]:
 def own_records(command: Command) -> list[Record]:
     """About OpenVINO, speculative decoding and this demonstration, in several wordings."""
     tested = {record.question for record in corpus.held_out(command.data)}
-    records = [Record(**row) for row in read_lines(OWN)]
-    return [record for record in records if record.question not in tested]
+    return [each for row in read_lines(OWN) if (each := Record(**row)).question not in tested]
 
 
 def by_people(record: Record) -> bool:
