@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 from lab.studies.recalled import recalled
 from lab.studies.sampled import joint
 from lab.training import digits as training
+from lab.training.command import Command
 from lab.training.recipe import Phase
 from pipeline.decoding.events import Origin, Step
 from pipeline.digits import DIGITS, FOLDER, LEVELS, PIXELS, Digits, Drawing, prompt
@@ -122,9 +123,9 @@ def test_a_pair_is_trained_exported_and_described(tmp_path, monkeypatch):
 
     def recipe(name):
         phase = Phase(name, (3e-3, 0.0), steps=40, warmup=4, rows=16)
-        return training.Recipe(layers=1, width=32, heads=1, dropout=0.0, phase=phase)
+        return training.Recipe(phase, layers=1, width=32, heads=1)
 
-    training.make(tmp_path, recipe("large"), recipe("small"))
+    training.main(Command(tmp_path), recipe("large"), recipe("small"))
     *_, drawing = Digits(tmp_path / "digits").draw(Request("digits", temperature=1.0))
     assert drawing.complete
     text = (tmp_path / "digits" / "README.md").read_text()

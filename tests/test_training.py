@@ -7,8 +7,6 @@ import json
 import shutil
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -60,18 +58,18 @@ TINY = Recipe(
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     return write_archives(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A tiny model to begin with."""
     return write_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 @pytest.fixture(scope="module")
-def made(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+def made(data, model, tmp_path_factory):
     """The recipe up to the drafts' checkpoints, run once."""
     command = Command(tmp_path_factory.mktemp("work"), data, model, recipe=TINY)
     stages = ("base", "target", "repetition", "instructions", "answers", "draft", "block")
@@ -80,10 +78,10 @@ def made(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> C
 
 
 @pytest.fixture
-def elsewhere(made: Command, tmp_path: Path) -> Any:
+def elsewhere(made, tmp_path):
     """Another WORK, with some of what was made."""
 
-    def link(*names: str) -> Command:
+    def link(*names):
         for name in names:
             (tmp_path / name).symlink_to(made.work / name)
         return replace(made, work=tmp_path)
@@ -92,17 +90,17 @@ def elsewhere(made: Command, tmp_path: Path) -> Any:
 
 
 @cache
-def exported(made: Command) -> Path:
+def exported(made):
     """The pair that the recipe ends in."""
     __main__.run(made, ["export"])
     return made.work / "pair"
 
 
-def vocabulary_of(pair: Path) -> list[int]:
+def vocabulary_of(pair):
     return json.loads((pair / "draft" / draft.TARGET_IDS).read_text())
 
 
-def test_the_pair_races_with_the_drafts_trimmed_vocabulary(made: Command) -> None:
+def test_the_pair_races_with_the_drafts_trimmed_vocabulary(made):
     pair = exported(made)
     assert not [*pair.glob("*/openvino_config.json")]  # which names the checkpoint's folder
     dolly = Dolly(pair)
@@ -125,9 +123,7 @@ def test_the_pair_races_with_the_drafts_trimmed_vocabulary(made: Command) -> Non
         (lambda ids: [*ids[:-1], 99_999], "is not among the target's"),
     ],
 )
-def test_a_row_map_that_does_not_fit_is_refused(
-    made: Command, tmp_path: Path, change: Any, reason: str
-) -> None:
+def test_a_row_map_that_does_not_fit_is_refused(made, tmp_path, change, reason):
     pair = shutil.copytree(exported(made), tmp_path / "pair")
     changed = change(vocabulary_of(pair))
     (pair / "draft" / draft.TARGET_IDS).write_text(json.dumps(changed) if changed else "[0, 1")
@@ -135,14 +131,14 @@ def test_a_row_map_that_does_not_fit_is_refused(
         Dolly(pair)
 
 
-def test_a_trimmed_model_is_refused_as_a_target(made: Command, tmp_path: Path) -> None:
+def test_a_trimmed_model_is_refused_as_a_target(made, tmp_path):
     for role in ("target", "draft"):
         shutil.copytree(exported(made) / "draft", tmp_path / role)
     with pytest.raises(UserError, match="can only be a draft"):
         Dolly(tmp_path)
 
 
-def test_the_tokenizer_has_dollys_tokens_and_fewer_merges(made: Command) -> None:
+def test_the_tokenizer_has_dollys_tokens_and_fewer_merges(made):
     """What it lacks, it cuts into parts; the other tokens keep their ids."""
     tokens = target.load_tokenizer(made.work / base.BASE)
     assert tokens.size == TINY.merged_tokens + 4
@@ -154,7 +150,7 @@ def test_the_tokenizer_has_dollys_tokens_and_fewer_merges(made: Command) -> None
     assert [vocabulary()[token] for token in cut[:2]] == ["Ġthe", "Ġa"]
 
 
-def test_the_target_is_trained_as_it_is_shipped() -> None:
+def test_the_target_is_trained_as_it_is_shipped():
     """NNCF's INT4 of the weights, unpacked, is what the forward pass of the training uses."""
     import nncf
     import openvino as ov
@@ -173,12 +169,10 @@ def test_the_target_is_trained_as_it_is_shipped() -> None:
     assert np.abs(unpacked - int4(torch.from_numpy(weights), 32).numpy()).max() < 0.02
 
 
-def test_the_loss_is_that_of_int4_weights_and_trains_float32_ones(
-    made: Command, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_is_that_of_int4_weights_and_trains_float32_ones(made, elsewhere, monkeypatch):
     seen = []
 
-    def loss(model: Any, batch: packing.Batch) -> torch.Tensor:
+    def loss(model, batch):
         weights = model.model.layers[0].mlp.up_proj.weight.detach()
         seen.append((weights - int4(weights, 32)).abs().max().item())
         return next_token_loss(model, batch)
@@ -195,20 +189,18 @@ def test_the_loss_is_that_of_int4_weights_and_trains_float32_ones(
     assert losses[-1] < losses[0] / 2
 
 
-def test_a_finished_stage_run_again_changes_nothing(made: Command) -> None:
+def test_a_finished_stage_run_again_changes_nothing(made):
     file = made.work / target.TUNED / "model.safetensors"
     before = file.read_bytes()
     target.main(made)
     assert file.read_bytes() == before
 
 
-def test_an_interrupted_run_resumes_where_it_was(
-    made: Command, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_resumes_where_it_was(made, elsewhere, monkeypatch):
     """Interrupted after a checkpoint, it ends in the weights of the undisturbed run."""
     command, steps = elsewhere(base.BASE), iter(range(60))
 
-    def interrupted(model: Any, batch: packing.Batch) -> torch.Tensor:
+    def interrupted(model, batch):
         if next(steps) == 20:
             raise KeyboardInterrupt
         return next_token_loss(model, batch)
@@ -225,9 +217,7 @@ def test_an_interrupted_run_resumes_where_it_was(
     assert all(torch.allclose(once[name], twice[name], atol=1e-4) for name in once)
 
 
-def test_a_checkpoint_of_another_recipe_or_a_damaged_one_is_refused(
-    made: Command, elsewhere: Any
-) -> None:
+def test_a_checkpoint_of_another_recipe_or_a_damaged_one_is_refused(made, elsewhere):
     for stage in (target, draft):
         with pytest.raises(UserError, match="another"):
             stage.main(replace(made, recipe=replace(TINY, seed=5)))
@@ -237,7 +227,7 @@ def test_a_checkpoint_of_another_recipe_or_a_damaged_one_is_refused(
         target.main(command)
 
 
-def test_instructions_are_the_whole_lines_of_a_list() -> None:
+def test_instructions_are_the_whole_lines_of_a_list():
     """The first line goes on with the list; the last one may have been cut."""
     text = " What is a dam?\n- Name three\n- Two words\n-  Why is\tthe sky blue? \n- Who was the f"
     assert instructions.listed(text) == ["What is a dam?", "Why is\tthe sky blue?"]
@@ -246,9 +236,7 @@ def test_instructions_are_the_whole_lines_of_a_list() -> None:
     assert instructions.listed(" " + "word " * 41 + "\n- cut") == []
 
 
-def test_written_instructions_ask_what_nobody_asked_before(
-    elsewhere: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_written_instructions_ask_what_nobody_asked_before(elsewhere, monkeypatch):
     """No training record, no held-out one, and none twice, also after an interruption."""
     command = elsewhere()
     asked = [corpus.held_out(command.data)[0], corpus.dolly(command.data)[0]]
@@ -264,7 +252,7 @@ def test_written_instructions_ask_what_nobody_asked_before(
     assert kept == new
 
 
-def test_answers_go_on_where_they_were_interrupted(made: Command, elsewhere: Any) -> None:
+def test_answers_go_on_where_they_were_interrupted(made, elsewhere):
     """The first text stays, half a second one is written over, and the others are the same."""
     kept = Features(made.work / FEATURES)
     command = elsewhere(target.TARGET, base.BASE, "ir", instructions.INSTRUCTIONS)
@@ -277,7 +265,7 @@ def test_answers_go_on_where_they_were_interrupted(made: Command, elsewhere: Any
     again = Features(folder)
     assert len(again.ends) == len(kept.ends) == 12
 
-    def texts(features: Features) -> list[tuple[list[int], float]]:
+    def texts(features):
         spans = zip(features.begins, features.ends, strict=True)
         return sorted(
             (features.tokens[begin:end].tolist(), round(float(features.hidden[begin:end].sum()), 1))
@@ -289,7 +277,7 @@ def test_answers_go_on_where_they_were_interrupted(made: Command, elsewhere: Any
         FeatureWriter(folder, {"target": "another", "width": 8, "top": 2})
 
 
-def test_features_are_what_the_shipped_target_computes(made: Command) -> None:
+def test_features_are_what_the_shipped_target_computes(made):
     """Every answer's tokens, hidden states and likeliest tokens, against the target read alone."""
     features = Features(made.work / FEATURES)
     folder = generation.quantised(made.target, made.work, TINY.weights)
@@ -311,13 +299,13 @@ def test_features_are_what_the_shipped_target_computes(made: Command) -> None:
         assert not {*tokens[prompt:-1]} & ending
 
 
-def test_a_text_does_not_depend_on_those_written_beside_it(made: Command) -> None:
+def test_a_text_does_not_depend_on_those_written_beside_it(made):
     folder = generation.quantised(made.target, made.work, TINY.weights)
     tokenizer = target.load_tokenizer(folder)
     prompts = [*enumerate(answers.instructions(tokenizer, made))][:5]
     writing = generation.Writing(12, tokenizer.end_ids, temperature=1.0)
 
-    def written(count: int) -> dict[int, list[int]]:
+    def written(count):
         texts = generation.write(folder, prompts, writing, seed=1, at_once=count)
         return {text.number: text.tokens for text in texts}
 
@@ -325,9 +313,7 @@ def test_a_text_does_not_depend_on_those_written_beside_it(made: Command) -> Non
 
 
 @pytest.mark.parametrize(("family", "on_hub"), [("gpt_neox", False), ("qwen2", True)])
-def test_drafts_for_a_target_of_ones_own(
-    family: str, on_hub: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drafts_for_a_target_of_ones_own(family, on_hub, tmp_path, monkeypatch):
     """From a folder or a name on the hub, and a file of instructions, to a pair: whose greedy texts
     are the same, and whose drafts are accepted more often than those of untrained ones.
     """
@@ -365,9 +351,7 @@ def test_drafts_for_a_target_of_ones_own(
         assert accepted[drafter, 80] > accepted[drafter, 1]
 
 
-def test_the_target_is_taught_a_larger_models_answers_and_peoples(
-    made: Command, elsewhere: Any
-) -> None:
+def test_the_target_is_taught_a_larger_models_answers_and_peoples(made, elsewhere):
     """A good answer replaces people's, a bad one leaves the question out; no held-out question."""
     command = elsewhere()
     people = {record.response for record in corpus.training_records(made.data)}
@@ -395,9 +379,7 @@ def test_the_target_is_taught_a_larger_models_answers_and_peoples(
         ("La la la la la la la la la la la la la la la la la la la", False),
     ],
 )
-def test_a_bad_answer_of_the_larger_model_is_left_out(
-    made: Command, answer: str, kept: bool
-) -> None:
+def test_a_bad_answer_of_the_larger_model_is_left_out(made, answer, kept):
     tokenizer = target.load_tokenizer(made.target)
     end = tokenizer.vocab[END_KEY]
     for ended in (True, False):
@@ -405,21 +387,21 @@ def test_a_bad_answer_of_the_larger_model_is_left_out(
         assert teacher.acceptable(text, tokenizer, end) == (answer if kept and ended else "")
 
 
-def test_the_records_about_the_demonstration_are_well_formed(data: Path, tmp_path: Path) -> None:
+def test_the_records_about_the_demonstration_are_well_formed(data, tmp_path):
     records = target.own_records(Command(tmp_path, data))
     assert len(records) >= 60
     assert len({record.question for record in records}) == len(records)
     assert all(record.response and not record.context for record in records)
 
 
-def test_layers_are_spread_over_the_model() -> None:
+def test_layers_are_spread_over_the_model():
     assert spread(24, 3) == (7, 15, 23)
     assert ends(24, 2) == (0, 23)
     assert ends(24, 4) == (0, 7, 15, 23)
     assert spread(2, 3) == ends(2, 3) == (0, 1)
 
 
-def test_a_loop_begins_where_nothing_new_follows() -> None:
+def test_a_loop_begins_where_nothing_new_follows():
     digits = frozenset({32, 33})
     assert repetition.loop_start([7, 8, 9, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2], digits) == 5
     assert repetition.loop_start([7, *[5] * 9], digits) == 2
@@ -429,7 +411,7 @@ def test_a_loop_begins_where_nothing_new_follows() -> None:
         assert repetition.loop_start(answer, digits) is None
 
 
-def test_what_repeats_is_made_unlikely_and_nothing_else() -> None:
+def test_what_repeats_is_made_unlikely_and_nothing_else():
     prompt, answer, digits = [1, 2, 3], [7, 8, 32, 7, 8, 33, 7, 8, 32], frozenset({32, 33})
     made = repetition.unwanted(1, prompt, answer, 3, digits)
     assert max(made.targets) < 0
@@ -438,7 +420,7 @@ def test_what_repeats_is_made_unlikely_and_nothing_else() -> None:
     assert made.targets[: len(prompt) - 2 + 3] == (packing.IGNORED,) * 4
 
 
-def test_an_answer_that_loops_becomes_less_likely(made: Command, elsewhere: Any) -> None:
+def test_an_answer_that_loops_becomes_less_likely(made, elsewhere):
     command = elsewhere(target.TUNED, base.BASE)
     tokens = target.load_tokenizer(made.work / target.TUNED)
     (_, prompt, _), *others = read_lines(made.work / repetition.ANSWERS)
@@ -449,7 +431,7 @@ def test_an_answer_that_loops_becomes_less_likely(made: Command, elsewhere: Any)
     kept.write_text("".join(json.dumps(line) + "\n" for line in lines))
     repetition.main(command)
 
-    def chance(folder: Path) -> float:
+    def chance(folder):
         """Of the loop's second and later turns."""
         with torch.inference_mode():
             rows = target.load_model(folder).eval()(torch.tensor([[*prompt, *loop]])).logits[0]
@@ -459,7 +441,7 @@ def test_an_answer_that_loops_becomes_less_likely(made: Command, elsewhere: Any)
     assert chance(command.work / target.TARGET) < chance(made.work / target.TUNED)
 
 
-def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -> None:
+def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made):
     whole = target.load_model(made.work / target.TARGET)
     ids = vocabulary_of(made.work)
     assert ids == sorted(set(ids))
@@ -472,11 +454,11 @@ def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made: Command) -
     assert torch.equal(mine.up_proj.weight, theirs.up_proj.weight)
 
 
-def test_the_loss_is_least_where_the_draft_is_the_target() -> None:
+def test_the_loss_is_least_where_the_draft_is_the_target():
     """Of a target with probabilities 0.7, 0.2 and 0.1 on what the draft knows."""
     tokens, probs = torch.tensor([[1, 2, 3]]), torch.tensor([[0.7, 0.2, 0.1]])
 
-    def of(chances: list[float]) -> float:
+    def of(chances):
         return float(draft.acceptance_loss(torch.tensor([chances]).log(), tokens, probs, 0))
 
     right = of([1e-6, 0.7, 0.2, 0.1])
@@ -484,9 +466,7 @@ def test_the_loss_is_least_where_the_draft_is_the_target() -> None:
     assert right < of([0.5, 0.35, 0.1, 0.05])
 
 
-def test_stages_out_of_order_name_the_stage_to_run_first(
-    made: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stages_out_of_order_name_the_stage_to_run_first(made, tmp_path, capsys):
     given = ["--work", str(tmp_path), "--data", str(made.data)]
     for stage, first in (("target", "base"), ("repetition", "target"), ("answers", "repetition")):
         assert __main__.main([stage, *given]) == 2
@@ -496,14 +476,14 @@ def test_stages_out_of_order_name_the_stage_to_run_first(
             stage.main(replace(made, work=tmp_path))
 
 
-def test_the_time_of_an_interrupted_stage_counts(tmp_path: Path) -> None:
+def test_the_time_of_an_interrupted_stage_counts(tmp_path):
     with pytest.raises(KeyboardInterrupt), timed(tmp_path / "work", "export"):
         raise KeyboardInterrupt
     assert read_lines(tmp_path / "work" / "stages.jsonl") == [{"stage": "export", "seconds": 0}]
 
 
 @pytest.mark.parametrize("damage", ["absent", "truncated", "another architecture", "another file"])
-def test_a_bad_model_is_one_clear_line(damage: str, model: Path, tmp_path: Path) -> None:
+def test_a_bad_model_is_one_clear_line(damage, model, tmp_path):
     bad, recipe = tmp_path / "bad.gguf", TINY
     if damage == "truncated":
         bad.write_bytes(model.read_bytes()[:5000])
@@ -518,7 +498,7 @@ def test_a_bad_model_is_one_clear_line(damage: str, model: Path, tmp_path: Path)
     assert not (tmp_path / "work" / base.BASE).exists()
 
 
-def test_packed_records_lose_what_their_responses_lose_alone(made: Command) -> None:
+def test_packed_records_lose_what_their_responses_lose_alone(made):
     tokens = target.load_tokenizer(made.work / base.BASE)
     prefix = tokens.shared_prefix
     sides = [
@@ -540,12 +520,12 @@ def test_packed_records_lose_what_their_responses_lose_alone(made: Command) -> N
     assert packed == pytest.approx(alone, rel=1e-4)
 
 
-def test_a_full_disk_leaves_the_old_folder(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_folder(tmp_path):
     path = tmp_path / "model"
     path.mkdir()
     (path / "weights").write_text("old")
 
-    def write_too_much() -> None:
+    def write_too_much():
         with replacing_folder(path) as temporary:
             (temporary / "weights").write_text("ne")
             raise OSError(errno.ENOSPC, "No space left on device")

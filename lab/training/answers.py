@@ -11,26 +11,26 @@ from random import Random
 
 from lab.training import corpus, target
 from lab.training.command import Command
-from lab.training.features import FEATURES, Features, FeatureWriter
+from lab.training.features import FEATURES, FeatureWriter
 from lab.training.files import digest
 from lab.training.generation import Writing, quantised, write
 from lab.training.instructions import read_instructions
 from lab.training.recipe import spread
-from pipeline.models.json_file import read_json
 from pipeline.text.tokenizer import Tokenizer
 
 
 def main(command: Command) -> None:
     """Writes WORK/features."""
     recipe, asked = command.recipe, command.recipe.answers
-    layers = spread(target.read_layers(command.target), recipe.block.hidden)
+    config = target.read_config(command.target)
+    layers = spread(config["num_hidden_layers"], recipe.block.hidden)
     folder = quantised(command.target, command.work, recipe.weights)
     tokenizer = Tokenizer(folder)
     prompts = instructions(tokenizer, command)
     about = {
         "target": digest(folder / "openvino_model.bin"),
         "layers": layers,
-        "width": len(layers) * read_json(folder / "config.json")["hidden_size"],
+        "width": len(layers) * config["hidden_size"],
         "top": asked.top,
         "answers": dataclasses.asdict(asked),
     }
@@ -42,8 +42,6 @@ def main(command: Command) -> None:
         writing = Writing(asked.longest, tokenizer.end_ids, *shaping, asked.top)
         for text in write(folder, missing, writing, hidden_layers=layers, seed=sample):
             writer.add(text, sample)
-    features = Features(command.work / FEATURES)
-    print(f"{len(features.ends)} answers of {features.answered} tokens")
 
 
 def instructions(tokenizer: Tokenizer, command: Command) -> list[list[int]]:

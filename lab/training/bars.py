@@ -12,20 +12,14 @@ _SPEEDUPS = {_PAGE: 1.9, "sampled, K = auto": 1.5, "hybrid, K = auto": 2.3}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One figure.
-
-    Attributes:
-        least: whether it must be at least `bar`, or at most.
-        form: how both are written.
-        detail: what the figure is made of.
-    """
+    """One figure."""
 
     name: str
     measured: float
     bar: float
-    least: bool
-    form: str
-    detail: str = ""
+    least: bool  # whether it must be at least `bar`, or at most
+    form: str  # how both are written
+    detail: str = ""  # what the figure is made of
 
     @property
     def reached(self) -> bool:

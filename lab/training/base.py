@@ -110,9 +110,8 @@ def trim_model(model: Any, tokenizer: Any, merged: int) -> Any:
 
     whole = model.get_output_embeddings().weight.detach()
     first = [number for number in tokenizer.get_vocab().values() if number < merged]
-    end_of_text = tokenizer.token_to_id(_EOS)
     added = [whole[tokenizer.encode(like).ids].mean(0) for _, like in _ADDED]
-    rows = torch.stack([*whole[sorted(first)], whole[end_of_text], *added])
+    rows = torch.stack([*whole[sorted(first)], whole[tokenizer.token_to_id(_EOS)], *added])
     config = copy.deepcopy(model.config)
     config.vocab_size, config.bos_token_id = len(rows), None
     config.eos_token_id = config.pad_token_id = len(first)

@@ -157,13 +157,12 @@ def make_batch(
 def main(command: Command) -> None:
     """Distils WORK/block."""
     recipe, source = command.recipe, command.target
-    features = Features(command.work / FEATURES)
+    features, phase = Features(command.work / FEATURES), recipe.block_phase
     rows = vocabulary(features, Tokenizer(source), recipe)
     teacher = target.load_model(source)
     hidden_layers = spread(teacher.config.num_hidden_layers, recipe.block.hidden)
-    layers = make_draft(teacher, recipe.block.layers, rows.ids)
-    model = BlockDraft(layers, features.hidden.shape[-1], recipe.block)
-    phase = recipe.block_phase
+    draft = make_draft(teacher, recipe.block.layers, rows.ids)
+    model = BlockDraft(draft, features.hidden.shape[-1], recipe.block)
     examples, prefix = features.examples(skipped=1)
 
     def epoch(number: int) -> Iterator[BlockBatch]:

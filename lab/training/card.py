@@ -7,7 +7,6 @@ model wrote is never markup.
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from lab.training import bars
 from lab.training.bars import markdown_table
 from lab.training.command import TIMES, Command
 from lab.training.evaluate import EVALUATION, READING, ROLES, SCORED_TOKENS, read_marks
-from lab.training.files import read_lines, replacing
+from lab.training.files import read_json, read_lines, replacing
 from lab.training.fit import LOSSES
 from pipeline.errors import UserError
 
@@ -57,7 +56,7 @@ def main(command: Command) -> None:
 
 def card(command: Command) -> str:
     """The whole card, as Markdown."""
-    figures = _read_json(command.work / EVALUATION, "run python -m lab.training evaluate first")
+    figures = read_json(command.work / EVALUATION, "run python -m lab.training evaluate first")
     answers = figures["reading"]
     measured = [figures["language"], figures["answers"]]
     measured += [*figures["open"].values(), *figures["context"].values()]
@@ -131,7 +130,7 @@ def _models(command: Command) -> str:
     rows = []
     for role in ROLES:
         remedy = "run python -m lab.training export again"
-        shape = _read_json(command.work / "pair" / role / "config.json", remedy)
+        shape = read_json(command.work / "pair" / role / "config.json", remedy)
         size = (shape[name] for name in ("model_type", "num_hidden_layers", "hidden_size"))
         weights = "INT8" if role == "block" else command.recipe.weights.upper()
         rows.append([role, *size, f"{shape['vocab_size']:,}", weights])
@@ -173,16 +172,7 @@ def _races(figures: Mapping[str, Any]) -> str:
 def _missed(work: Path, found: Sequence[bars.Bar]) -> str:
     """The bars that were missed, and why if somebody wrote that down; empty if none was."""
     missed = [f"- {bar.name}: missed by {bar.missed_by}." for bar in found if not bar.reached]
-    if not missed:
-        return ""
     why = work / MISSED
     reasons = why.read_text(encoding="utf-8").strip() if why.is_file() else ""
-    return "\n".join(["## Bars that were missed", "", *missed, "", reasons, "", ""])
-
-
-def _read_json(path: Path, remedy: str) -> dict[str, Any]:
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise UserError("file", path.name, f"is missing or damaged; {remedy}") from None
-    return value
+    lines = ["## Bars that were missed", "", *missed, "", reasons, "", ""]
+    return "\n".join(lines) if missed else ""

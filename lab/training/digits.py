@@ -8,7 +8,7 @@ and measures them. A token is a grey level, 0 to 16; the first token of an image
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,37 +38,32 @@ _SHIFTED = 0.5  # of the images in an epoch, by at most a pixel in each directio
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Of one model: the shape of a GPT-2, and its training, in which a row is an image."""
+    """Of one model: its training, in which a row is an image, and the shape of a GPT-2."""
 
+    phase: Phase
     layers: int
     width: int
     heads: int
-    dropout: float
-    phase: Phase
+    dropout: float = 0.0
 
 
-def _phase(name: str, steps: int) -> Phase:
-    return Phase(name, (2e-3, 0.0), steps=steps, warmup=80, rows=64, decay=0.1)
+_PHASE = Phase("digits-target", (2e-3, 0.0), steps=780, warmup=80, rows=64, decay=0.1)
+TARGET = Recipe(_PHASE, layers=6, width=96, heads=3, dropout=0.1)
+DRAFT = Recipe(replace(_PHASE, name="digits-draft", steps=760), layers=1, width=64, heads=2)
 
 
-TARGET = Recipe(layers=6, width=96, heads=3, dropout=0.1, phase=_phase("digits-target", 780))
-DRAFT = Recipe(layers=1, width=64, heads=2, dropout=0.0, phase=_phase("digits-draft", 760))
-
-
-def main(command: Command) -> None:
+def main(command: Command, target: Recipe = TARGET, draft: Recipe = DRAFT) -> None:
     """Writes WORK/digits: `target/`, `draft/` and the model card."""
-    make(command.work, TARGET, DRAFT)
-
-
-def make(work: Path, target: Recipe, draft: Recipe) -> None:
-    """Writes WORK/digits, by these recipes."""
+    work = command.work
     learned, held_out = images()
     large, small, out = new_model(target), new_model(draft), work / "digits"
     teach(large, learned, target, next_token_loss, work, shifted=True)
     teach(small, samples(large, _SAMPLED), draft, teacher_loss(large), work, shifted=False)
     nats = []
     for role, model, recipe in (("target", large, target), ("draft", small, draft)):
-        nats.append(held_out_loss(model, held_out))
+        with torch.no_grad():
+            (batch,) = batches(held_out, len(held_out), 0)
+            nats.append(next_token_loss(model, batch).item())
         checkpoint = work / recipe.phase.name
         with replacing_folder(checkpoint) as folder:
             model.save_pretrained(folder)
@@ -109,15 +104,7 @@ def new_model(recipe: Recipe) -> Any:
 def teach(
     model: Any, learned: torch.Tensor, recipe: Recipe, loss_of: Loss, work: Path, shifted: bool
 ) -> None:
-    """Trains a model on images, from its checkpoint in `work` if any.
-
-    Args:
-        model: changed in place.
-        learned: int64[n, 1 + PIXELS].
-        recipe: the model's.
-        loss_of: what it minimises.
-        shifted: whether some images are moved, others in each epoch.
-    """
+    """Trains a model on images, some of them shifted, from its checkpoint in `work` if any."""
 
     def epoch(number: int) -> Iterator[Batch]:
         rng = torch.Generator().manual_seed(_SEED + number)
@@ -131,13 +118,6 @@ def batches(drawn: torch.Tensor, rows: int, seed: int) -> Iterator[Batch]:
     """Images, int64[n, 1 + PIXELS], a row each; a pixel is predicted from those before it."""
     examples = [Example(image[:-1], image[1:]) for image in drawn.numpy()]
     return pack(examples, (), PIXELS, rows, (_SEED, seed))
-
-
-@torch.no_grad()
-def held_out_loss(model: Any, held_out: torch.Tensor) -> float:
-    """Nats a pixel."""
-    (batch,) = batches(held_out, len(held_out), 0)
-    return next_token_loss(model, batch).item()
 
 
 def teacher_loss(teacher: Any) -> Loss:
@@ -168,14 +148,9 @@ def samples(model: Any, count: int) -> torch.Tensor:
     """Images of a model at temperature 1, int64[count, 1 + PIXELS], as many of each digit."""
     torch.manual_seed(_SEED)
     names = (torch.arange(count) % len(DIGITS) + LEVELS)[:, None]
-    drawn: torch.Tensor = model.generate(
-        names,
-        attention_mask=torch.ones_like(names),
-        do_sample=True,
-        top_k=0,
-        max_new_tokens=PIXELS,
-        suppress_tokens=[LEVELS + digit for digit in DIGITS],
-    )
+    asked = {"attention_mask": torch.ones_like(names), "max_new_tokens": PIXELS}
+    asked |= {"suppress_tokens": [LEVELS + digit for digit in DIGITS]}
+    drawn: torch.Tensor = model.generate(names, do_sample=True, top_k=0, **asked)
     return drawn
 
 
@@ -187,13 +162,7 @@ def _write_tokens(path: Path) -> None:
 
 
 def card(folder: Path, work: Path, recipes: tuple[Recipe, Recipe], nats: list[float]) -> str:
-    """The model card, with what the pair in a folder measures.
-
-    Args:
-        folder: of the pair.
-        work: of its training.
-        recipes, nats: of target and draft; a pixel on the images held out.
-    """
+    """The model card, with what the pair in a folder measures; `nats` a pixel, held out."""
     pair = Digits(folder)
     compiled = (pair.models.target, pair.models.draft)
     seconds = {row["phase"]: row["seconds"] for row in read_lines(work / LOSSES)}  # the last

@@ -48,10 +48,9 @@ class Rows:
 def main(command: Command) -> None:
     """Distils WORK/draft, a checkpoint of transformers, with the map of its rows beside it."""
     recipe, source = command.recipe, command.target
-    features = Features(command.work / FEATURES)
+    features, phase = Features(command.work / FEATURES), recipe.draft_phase
     rows = vocabulary(features, Tokenizer(source), recipe)
     model = make_draft(target.load_model(source), recipe.draft.layers, rows.ids)
-    phase = recipe.draft_phase
     examples, prefix = features.examples()
 
     def epoch(number: int) -> Iterator[Batch]:
@@ -134,8 +133,8 @@ def make_draft(teacher: Any, layers: int, ids: list[int]) -> Any:
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of the target's vocabulary
         setattr(config, name, None)
     draft = type(teacher)(config)
-    whole = (teacher.get_input_embeddings().weight, teacher.get_output_embeddings().weight)
-    vocabularies = {id(weight) for weight in whole}
+    whole = (teacher.get_input_embeddings(), teacher.get_output_embeddings())
+    vocabularies = {id(module.weight) for module in whole}
     weights = {}
     for name, weight in teacher.state_dict(keep_vars=True).items():
         if match := _LAYER.fullmatch(name):

@@ -24,7 +24,7 @@ from lab.training import bars, corpus
 from lab.training.base import BASE
 from lab.training.command import Command
 from lab.training.corpus import Record
-from lab.training.files import add_line, digest, read_lines, write_json
+from lab.training.files import add_line, digest, read_json, read_lines, write_json
 from lab.training.generation import quantised
 from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
@@ -74,9 +74,6 @@ class Sizes:
     race_tokens: int = 100  # at most
 
 
-SIZES = Sizes()
-
-
 class Kept:
     """Measurements in a file, one a line. Those of other weights or settings stay in it, unused."""
 
@@ -89,12 +86,10 @@ class Kept:
     def rows(
         self, name: str, depends_on: str, ids: Sequence[int], measure: Callable[[int], Row]
     ) -> list[Row]:
-        """A row for each of `ids`; measures those that are not there.
+        """A row of plain JSON for each record in `ids`; measures those that are not there.
 
         Args:
-            name: for people.
             depends_on: all that a row depends on besides the record, as text.
-            measure: makes the row of a record; plain JSON.
         """
         missing = [record for record in ids if (depends_on, record) not in self._rows]
         for record in tqdm(missing, desc=name, disable=not missing):
@@ -105,10 +100,10 @@ class Kept:
 
 def main(command: Command) -> None:
     """Measures everything, and prints what was reached."""
-    print(bars.as_table(bars.bars(evaluate(command))))
+    print(bars.as_table(bars.bars(evaluate(command, Sizes()))))
 
 
-def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
+def evaluate(command: Command, sizes: Sizes) -> dict[str, Any]:
     """Returns what evaluation.json holds.
 
     Raises:
@@ -127,9 +122,8 @@ def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
         def measure(number: int) -> Row:
             record = records[number]
             asked = {"max_new_tokens": tokens, "seed": number, **settings}
-            return raced(
-                dolly().start(Request(record.instruction, record.context, **asked)).finish()
-            )
+            request = Request(record.instruction, record.context, **asked)
+            return raced(dolly().start(request).finish())
 
         return kept.rows(name, json.dumps([weights, tokens, dict(settings)]), ids, measure)
 
@@ -144,16 +138,11 @@ def evaluate(command: Command, sizes: Sizes = SIZES) -> dict[str, Any]:
     tokenizer = Tokenizer(pair / "target")
     references = (record.response for record in first.values())
     looping = sum(repeats(tokenizer.encode(text), text) for text in references)
-    reading = [
-        {
-            "id": number,
-            "instruction": records[number].instruction,
-            "context": records[number].context,
-            "answer": race["text"].strip(),
-            "ended": race["ended"],
-        }
-        for number, race in zip(to_read, answer("answers to read", to_read), strict=True)
-    ]
+    reading = []
+    for number, race in zip(to_read, answer("answers to read", to_read), strict=True):
+        asked = {"instruction": records[number].instruction, "context": records[number].context}
+        answered = {"answer": race["text"].strip(), "ended": race["ended"]}
+        reading.append({"id": number, **asked, **answered})
     figures = {
         "sizes": asdict(sizes),
         "bytes": {role: max(file.stat().st_size for file in each) for role, each in files.items()},
@@ -188,19 +177,9 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def read_marks(path: Path) -> dict[tuple[int, str], Any]:
-    """The mark of each record's answer, None where there is none yet; empty without the file.
-
-    Raises:
-        UserError: it is damaged.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {(row["id"], row["answer"]): row["mark"] for row in rows}
-    except (ValueError, KeyError, TypeError):
-        remedy = "must be JSON with id, answer and mark of each answer; mend it, or delete it"
-        raise UserError("marks", path.name, remedy) from None
+    """The mark of each record's answer, None where there is none yet; empty without the file."""
+    rows = read_json(path, "mend it, or delete it") if path.is_file() else []
+    return {(row["id"], row["answer"]): row.get("mark") for row in rows}
 
 
 @cache
@@ -210,9 +189,7 @@ def _machine() -> str:
 
 
 def language(command: Command, kept: Kept, records: Records) -> dict[str, Any]:
-    """The reference responses, in Dolly's format, as the shipped target predicts them; as it does
-    in float32; and as the base does, if it is there.
-    """
+    """How the shipped target predicts the reference responses; it in float32; and the base."""
     folders = {
         "shipped": command.work / "pair" / "target",
         "float32": quantised(command.target, command.work, "f32"),

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.training.files import add_line, read_lines, write_json
+from lab.training.files import add_line, read_json, read_lines, write_json
 from lab.training.generation import Text
 from lab.training.packing import IGNORED, Example
 from pipeline.errors import UserError
 
 FEATURES = "features"
 _ROWS, _INDEX, _ABOUT = "rows.bin", "index.jsonl", "about.json"
+_REMEDY = "delete its folder, and write the answers again"
 
 
 class Features:
@@ -51,16 +52,12 @@ class Features:
         self.ends: NDArray[np.int64] = counts.cumsum()
         self.begins: NDArray[np.int64] = self.ends - counts
         self.prompts: NDArray[np.int64] = np.array([text["prompt"] for text in index])
-        rows = np.memmap(folder / _ROWS, _row(_about(folder)), "r", shape=int(self.ends[-1]))
+        row = _row(read_json(folder / _ABOUT, _REMEDY))
+        rows = np.memmap(folder / _ROWS, row, "r", shape=int(self.ends[-1]))
         self.tokens: NDArray[np.int32] = rows["tokens"]
         self.hidden: NDArray[np.float16] = rows["hidden"]
         self.top_tokens: NDArray[np.int32] = rows["top_tokens"]
         self.top_probs: NDArray[np.float16] = rows["top_probs"]
-
-    @property
-    def answered(self) -> int:
-        """Tokens that the target wrote."""
-        return int((self.ends - self.begins - self.prompts).sum())
 
     def likeliest(self) -> NDArray[np.int32]:
         """The target's first choice wherever it wrote."""
@@ -74,12 +71,8 @@ class Features:
 
     def shared_prefix(self) -> int:
         """With how many tokens all prompts begin."""
-        longest = int(self.prompts.min()) - 1
-        first = self.tokens[: self.prompts[0]]
-        for begin in self.begins:
-            differs = np.flatnonzero(self.tokens[begin : begin + longest] != first[:longest])
-            longest = int(differs[0]) if len(differs) else longest
-        return longest
+        starts = self.tokens[self.begins[:, None] + np.arange(self.prompts.min() - 1)]
+        return int((starts == starts[0]).all(0).cumprod().sum())
 
     def examples(self, skipped: int = 0) -> tuple[list[Example], range]:
         """Every text for `packing.pack`, and the prefix that all have in common. In place of tokens
@@ -115,7 +108,7 @@ class FeatureWriter:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / _ABOUT).is_file():
             write_json(folder / _ABOUT, about)
-        if _about(folder) != json.loads(json.dumps(about)):
+        if read_json(folder / _ABOUT, _REMEDY) != json.loads(json.dumps(about)):
             remedy = "were written by another target or recipe; delete them, or name another --work"
             raise UserError("features", str(folder), remedy)
         index = read_lines(folder / _INDEX)
@@ -138,10 +131,6 @@ class FeatureWriter:
         line = {"sample": sample, "number": text.number, "prompt": prompt, "tokens": len(tokens)}
         add_line(self._folder / _INDEX, line)
         self._rows += len(tokens)
-
-
-def _about(folder: Path) -> Any:
-    return json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
 
 
 def _row(about: Mapping[str, Any]) -> np.dtype[Any]:

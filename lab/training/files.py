@@ -47,6 +47,14 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(path)
 
 
+def read_json(path: Path, remedy: str) -> Any:
+    """What is in a file; raises UserError with the remedy if it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError("file", path.name, f"is missing or damaged; {remedy}") from None
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replaces `path`."""
     with replacing(path) as temporary:

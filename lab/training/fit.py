@@ -51,13 +51,6 @@ class Progress:
         return warm * (first + (last - first) * self.done(phase))
 
 
-def computes_in_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 is faster there than float32: any GPU, and CPUs with AVX-512 BF16 or AMX."""
-    if device.type == "cuda":
-        return True
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
 def fit(
     model: torch.nn.Module,
     epoch: Epoch,
@@ -75,6 +68,9 @@ def fit(
         UserError: the checkpoint is damaged or of another configuration, or the disk is full.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # bfloat16 is faster than float32 on any GPU, and on CPUs with AVX-512 BF16 or AMX.
+    fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=fast or device.type == "cuda")
     path = folder / f"{phase.name}.checkpoint"
     state = _read(path, configuration)
     if phase.int4_group:
@@ -104,7 +100,7 @@ def fit(
         for index, batch in enumerate(epoch(progress.epoch)):
             if index < progress.batch:
                 continue
-            with torch.autocast(device.type, torch.bfloat16, enabled=computes_in_bfloat16(device)):
+            with autocast:
                 loss = loss_of(model, batch.to(device))
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

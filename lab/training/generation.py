@@ -40,9 +40,6 @@ class Text:
     """A text, while it is written and when it is complete.
 
     Attributes:
-        number: of its prompt.
-        prompt: token ids.
-        tokens: those written.
         hidden: float16[n, layers * width] of each forward pass: the hidden states after every
             token but the last written one, each layer's of unit root mean square. None where the
             model returns none.
@@ -50,9 +47,9 @@ class Text:
             most likely tokens in its place.
     """
 
-    number: int
+    number: int  # of its prompt
     prompt: list[int]
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # those written
     hidden: list[NDArray[np.float16]] = field(default_factory=list)
     top_tokens: list[NDArray[np.int32]] = field(default_factory=list)
     top_probs: list[NDArray[np.float16]] = field(default_factory=list)

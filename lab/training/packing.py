@@ -20,6 +20,8 @@ IGNORED = -100  # a position without a loss
 PREFIX, PADDING = 0, -1  # segments; examples count from 1
 _OPEN_ROWS = 16
 
+Seed = int | Sequence[int]
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -68,11 +70,7 @@ def example(prefix: int, prompt: Sequence[int], response: Sequence[int]) -> Exam
 
 
 def pack(
-    examples: Sequence[Example],
-    prefix: Sequence[int],
-    length: int,
-    rows: int,
-    seed: int | Sequence[int],
+    examples: Sequence[Example], prefix: Sequence[int], length: int, rows: int, seed: Seed
 ) -> Iterator[Batch]:
     """All `examples` once, in an order drawn from `seed`, packed first-fit into batches.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from math import inf
 
 from pipeline.models.pairs import Weights
@@ -94,13 +94,10 @@ class Recipe:
     seed: int = 0
 
     def shaping(self, *stages: str) -> str:
-        """What shapes a trained model, as text: the fields that all of them depend on, and those of
-        `stages`.
-        """
-        others = {"target", "repetition", "instructions", "answers"}
-        others |= {"draft", "draft_phase", "block", "block_phase"}
-        parts = asdict(self).items()
-        return str({name: part for name, part in parts if name not in others or name in stages})
+        """What shapes a trained model, as text: what all depend on, and the parts of `stages`."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        of_all = {name for name, part in parts.items() if not is_dataclass(part)}
+        return str({name: part for name, part in parts.items() if name in of_all.union(stages)})
 
 
 RECIPE = Recipe(
@@ -118,16 +115,12 @@ RECIPE = Recipe(
 
 
 def spread(total: int, count: int) -> tuple[int, ...]:
-    """So many of a model's layers, from 0, evenly spaced, the last among them: where hidden states
-    are read.
-    """
+    """Evenly spaced layers of a model, the last among them: where hidden states are read."""
     count = min(count, total)
     return tuple(total * (place + 1) // count - 1 for place in range(count))
 
 
 def ends(total: int, count: int) -> tuple[int, ...]:
-    """So many of a model's layers, from 0, evenly spaced from the first to the last: where a draft
-    starts from.
-    """
+    """Evenly spaced layers of a model, from the first to the last: where a draft starts from."""
     count = min(count, total)
     return tuple((total - 1) * place // max(1, count - 1) for place in range(count))

@@ -95,19 +95,12 @@ def loop_start(answer: Sequence[int], digits: frozenset[int]) -> int | None:
 def unwanted(
     prefix: int, prompt: Sequence[int], answer: Sequence[int], start: int, digits: frozenset[int]
 ) -> Example:
-    """An example in which the tokens of an answer that repeat others are to become unlikely.
-
-    Args:
-        start: of the repetition.
-    """
-    answer = answer[: start + _MOST]
-    plain = packing.example(prefix, prompt, answer)
-    first = len(plain.targets) - len(answer)
-    targets = [IGNORED] * len(plain.targets)
-    for place in range(start, len(answer)):
-        if answer[place] not in digits:
-            targets[first + place] = _UNWANTED - answer[place]
-    return Example(plain.tokens, tuple(targets))
+    """An example in which an answer's tokens from `start` on are to become unlikely."""
+    repeating = answer[start : start + _MOST]
+    plain = packing.example(prefix, prompt, answer[: start + _MOST])
+    targets = [IGNORED] * (len(plain.targets) - len(repeating))
+    targets += [IGNORED if token in digits else _UNWANTED - token for token in repeating]
+    return Example(plain.tokens, targets)
 
 
 def loss(model: Any, batch: Batch) -> torch.Tensor:

@@ -8,9 +8,8 @@ about what this demonstration is about.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,9 +47,7 @@ def main(command: Command) -> None:
     tokenizer, model = load_tokenizer(source), load_model(source)
     records = lessons(command)
     examples = dolly_examples(tokenizer, records, recipe)
-    prefix = tokenizer.shared_prefix
-
-    phase = recipe.target
+    prefix, phase = tokenizer.shared_prefix, recipe.target
 
     def epoch(number: int) -> Iterator[Batch]:
         return packing.pack(examples, prefix, phase.pack, phase.rows, (recipe.seed, number))
@@ -65,16 +62,9 @@ def lessons(command: Command) -> list[Record]:
     the records about this demonstration, all but held-out questions.
     """
     records = corpus.training_records(command.data)
-    taught = {
-        (instruction, context): answer
-        for instruction, context, answer in read_lines(command.work / TAUGHT)
-        if answer
-    }
-    answered = [
-        dataclasses.replace(record, response=taught[record.instruction, record.context])
-        for record in records
-        if (record.instruction, record.context) in taught
-    ]
+    taught = {tuple(asked): answer for *asked, answer in read_lines(command.work / TAUGHT)}
+    asked = ((record.instruction, record.context) for record in records)
+    answered = [Record(*each, taught[each]) for each in asked if taught.get(each)]
     people = [record for record in records if by_people(record) or not taught]
     Random(command.recipe.seed).shuffle(people)
     share = len(answered) // _PEOPLE_SHARE if taught else len(people)
@@ -84,8 +74,7 @@ def lessons(command: Command) -> list[Record]:
 def own_records(command: Command) -> list[Record]:
     """About OpenVINO, speculative decoding and this demonstration, in several wordings."""
     tested = {record.question for record in corpus.held_out(command.data)}
-    records = [Record(**row) for row in read_lines(OWN)]
-    return [record for record in records if record.question not in tested]
+    return [each for row in read_lines(OWN) if (each := Record(**row)).question not in tested]
 
 
 def by_people(record: Record) -> bool:
@@ -153,10 +142,10 @@ def save_model(model: Any, like: Path, out: Path) -> None:
                 (folder / name).write_bytes((like / name).read_bytes())
 
 
-def read_layers(folder: Path) -> int:
-    """The number of decoder layers of a checkpoint."""
+def read_config(folder: Path) -> Mapping[str, Any]:
+    """The configuration of a stage's checkpoint."""
     _require(folder)
-    return int(read_json(folder / "config.json")["num_hidden_layers"])
+    return read_json(folder / "config.json")
 
 
 def _require(folder: Path) -> None:
