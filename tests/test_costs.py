@@ -7,9 +7,10 @@ from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime import pair
 from pipeline.runtime.sequence import OVCausalLM
-from tests.fake_dolly import FakeDolly, action, asked
-from tests.served import PLAIN, status_says
+from tests.fake_dolly import FakeDolly, action, asked, loader_of
+from tests.served import PLAIN
 from tests.tiny import tiny
+from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
 
@@ -120,11 +121,17 @@ def test_a_visitor_sees_what_a_run_waits_for(monkeypatch):
     assert lines[at + 1].startswith("Racing · ")
 
 
-def test_a_measurement_that_was_disturbed_says_so():
-    dolly = FakeDolly(PLAIN)
+def test_the_page_shows_the_costs_of_its_pair_and_those_measured_again():
+    dolly, loader = FakeDolly(PLAIN), loader_of(FakeDolly(PLAIN))
+    list(loader.wait())
+    shown = Page(loader).show_pair(Session())
+    assert any("200.0 ms" in str(value) for value in shown.values())
+    dolly.costs = Costs(0.123, (1.0,) * 9)
     for spread, said in ((0.04, "differ by 4 %"), (0.6, "something else used the processor")):
         dolly.spread = spread
-        *_, last = Session().act(action("measure-costs"), asked(dolly, Request("any")), Turn())
+        what = asked(dolly, Request("any"))
+        *_, last = Session().act(action("measure-costs"), what, Turn())
+        assert "123.0 ms" in last.tabs["costs"]
         assert said in last.tabs["costs"]
         assert ("something else" in last.tabs["costs"]) == (spread > 0.5)
         assert last.status.line == "Costs measured"
@@ -139,15 +146,3 @@ def test_a_measurement_waits_for_its_turn_and_can_be_stopped():
     assert next(measuring).status.line == "Waiting for another run to end"
     assert session.stop().status.line == "Stopped"
     racing.close()
-
-
-def test_the_page_measures_again_and_shows_the_new_figures(page, dolly):
-    page.get_by_role("tab", name="What if").click()
-    costs = page.get_by_test_id("costs")
-    costs.filter(has_text="200.0 ms").wait_for()  # those of the loaded pair
-    dolly.costs = Costs(0.123, (1.0,) * 9)
-    dolly.spread = 0.5
-    page.get_by_role("button", name="Measure the costs again").click()
-    costs.filter(has_text="123.0 ms").wait_for()
-    costs.filter(has_text="something else used the processor").wait_for()
-    status_says(page, "Costs measured")

@@ -306,7 +306,7 @@ def test_the_last_message_is_the_instruction_and_the_others_its_context():
         ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens: 0 — "),
         ({"stream_options": 1}, "stream_options: 1 — it must be "),
         ({"messages": []}, "messages: “list” — it must have at least 1 item"),
-        ({"messages": [{"role": "user", "content": " "}]}, "messages: “ ” — "),
+        ({"messages": [{"role": "user", "content": " "}]}, "messages: “” — type what"),
         ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role: “tool” — it must be"),
         ({"messages": [{"role": "user"}]}, "messages[0].content: “nothing” — it must be there."),
         ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content: “list” — it "),
