@@ -18,14 +18,13 @@ from pipeline.engine import Engine
 from pipeline.errors import UserError
 from pipeline.models.choice import Choice
 from pipeline.request import Request
-from ui import api, health, hosts, link, tour
+from ui import api, health, hosts, link, modules, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, asset, component, fields, hidden
 from ui.controls import Controls, drafters_of
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.inputs import CheckedBlocks, Refusing
-from ui.plots.figure import PLOTLY
 from ui.run.loader import Loader
 from ui.run.race import replayed
 from ui.run.recorded import LARGEST, recorded, too_large
@@ -113,8 +112,7 @@ class Page:
                 mcp_server=mcp,
                 theme=THEME,
                 css_paths=sorted(ASSETS.glob("*/*.css")),
-                js=asset("page/page.js"),
-                allowed_paths=[str(PLOTLY)],
+                **modules.launched(),
                 max_file_size=LARGEST,
                 max_threads=self._turn.at_once + _THREADS,
                 ssr_mode=False,
@@ -122,7 +120,11 @@ class Page:
                 run_history=False,
                 footer_links=["api"],
                 app_kwargs={
-                    "routes": [health.route(self._loader, self._turn), *self.chat.routes],
+                    "routes": [
+                        health.route(self._loader, self._turn),
+                        modules.ROUTE,
+                        *self.chat.routes,
+                    ],
                     "middleware": middleware,
                 },
                 prevent_thread_lock=True,
@@ -159,7 +161,7 @@ class Page:
             refusal=str(too_large("SIZE")),
         )
         component("verdict", ("view/fields", "verdict/again"), fields(**(first.verdict or {})))
-        component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
+        component("lanes", "lanes/lanes", first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):

@@ -15,7 +15,7 @@ from pipeline.words import counted
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.tab import RunTab
 
 _MEASURED = Path(__file__).resolve().parents[2] / "lab" / "results" / "rounds.json"
 _STYLES = {  # by model: colour, pattern of the bars, dash of the line
@@ -174,6 +174,6 @@ TAB = RunTab(
         ),
     ),
     template="cache/cache.html",
-    scripts=(*PLOT_SCRIPTS, "cache/blocks"),
+    scripts=("cache/cache",),
     details=_details,
 )

@@ -15,7 +15,7 @@ from lab.saved import saved
 from lab.study import Experiment
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
-from ui.plots.figure import PLOTLY, Figure
+from ui.plots.figure import Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
 from ui.tabs.tab import PLOT_SCRIPTS, Tab
@@ -58,7 +58,7 @@ class ExperimentView:
         """Adds it to the page being built."""
         scripts = (*PLOT_SCRIPTS, "experiments/experiment")
         value = self.value(None, "saved")
-        return component(self.name, scripts, value, self.markup, plotly=str(PLOTLY))
+        return component(self.name, scripts, value, self.markup)
 
     def add_button(self) -> gr.Button:
         """Adds the button that starts it: hidden, and pressed by the one in its markup."""

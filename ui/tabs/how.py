@@ -17,7 +17,7 @@ from pipeline.words import percent
 from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.tab import RunTab
 
 _PAPER = Path(__file__).resolve().parents[2] / "lab" / "results" / "paper.json"
 _BEFORE = 60  # characters of the text before the example
@@ -257,6 +257,6 @@ TAB = RunTab(
     title="How it works",
     plots=(CERTIFICATE,),
     template="how/how.html",
-    scripts=(*PLOT_SCRIPTS, "how/how"),
+    scripts=("how/how",),
     details=_details,
 )

@@ -10,10 +10,10 @@ import gradio as gr
 
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
-from ui.plots.figure import PLOTLY, Json
+from ui.plots.figure import Json
 from ui.plots.plot import Plot, plots_json
 
-PLOT_SCRIPTS = ("plots/table", "plots/plots")
+PLOT_SCRIPTS = ("plots/plots",)
 _PLOTS_HERE = "<!-- plots -->"
 
 
@@ -25,7 +25,7 @@ class Tab:
         title: the label of the tab.
         plots: from top to bottom.
         template: a file of `assets/` with markup around the plots; "" for plots alone.
-        scripts: files of `assets/`, without `.js`.
+        scripts: modules of `assets/`, without `.js`.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Tab:
 
     def add(self, value: str = "") -> gr.HTML:
         """Adds it to the page being built."""
-        return component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+        return component(self.name, self.scripts, value, self.markup)
 
 
 def _nothing_more(_: Trace) -> Json:

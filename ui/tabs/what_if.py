@@ -18,7 +18,7 @@ from ui.component import fields
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
 _ACCEPTANCES = [step / 20 for step in range(21)]
@@ -270,6 +270,6 @@ TAB = RunTab(
         ),
     ),
     template="whatif/whatif.html",
-    scripts=(*PLOT_SCRIPTS, "whatif/whatif"),
+    scripts=("whatif/whatif",),
     details=details,
 )
