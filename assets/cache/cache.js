@@ -5,14 +5,9 @@ import { counted, find, findAll, findInput, listen, make, table } from "../view/
 import { subscribe } from "../view/view.js";
 
 /**
- * The cache of a model after a step (`ui/tabs/cache.py`).
- * @typedef {object} Kept
- * @property {number} kept tokens
- * @property {number | null} blocks
- * @property {number} megabytes
- * @property {number | null} rolled tokens rolled back by this step
- * @property {number | null} rolled_so_far
- * @property {any} pool
+ * The cache of a model after a step (`ui/tabs/cache.py`): its tokens, and those that were rolled back.
+ * @typedef {{ kept: number, blocks: number | null, megabytes: number, rolled: number | null,
+ *   rolled_so_far: number | null, pool: any }} Kept
  */
 
 const megabytes = (/** @type {number} */ bytes) => `${(bytes / 1e6).toFixed(2)} MB`;

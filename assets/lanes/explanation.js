@@ -1,36 +1,16 @@
 // What happened to a token, in words. Nothing here knows the page.
 
 /**
- * A step of a lane, as a line of its transcript (`ui/run/transcript.py`) has it. A draft that waits for its
- * verification has the first five alone.
- * @typedef {object} Step
- * @property {string} lane
- * @property {number} index
- * @property {number[]} drafted ids
- * @property {boolean} copied
- * @property {[number, string][]} pieces the texts of ids that no earlier line has
- * @property {number} accepted
- * @property {[number, string, string][]} tokens id, text and origin
- * @property {number} made tokens of the lane so far
- * @property {number | null} tokens_per_second
- * @property {number} draft_s
- * @property {number} verify_s
- * @property {number} time_s
- * @property {number} drafted_at_s
- * @property {number[]} draft_prob
- * @property {number[]} target_prob
- * @property {number[]} accept_prob
- * @property {(number | null)[]} uniform
- * @property {[number, number][][]} draft_top
- * @property {[number, number][][]} target_top
+ * A step of a lane, as a line of its transcript (`ui/run/transcript.py`) has it; a draft that waits for its
+ * verification lacks most. Tokens have an id, a text and an origin; probabilities are by place in the draft.
+ * @typedef {{ lane: string, index: number, drafted: number[], copied: boolean, accepted: number,
+ *   tokens: [number, string, string][], made: number, tokens_per_second: number | null, draft_s: number,
+ *   verify_s: number, time_s: number, drafted_at_s: number, draft_prob: number[], target_prob: number[],
+ *   accept_prob: number[], uniform: (number | null)[], draft_top: [number, number][][],
+ *   target_top: [number, number][][] }} Step
  *
- * What holds for all tokens of a run.
- * @typedef {object} Run
- * @property {boolean} greedy
- * @property {boolean} lossy
- * @property {boolean} jointly whether drafts are verified as blocks
- * @property {boolean} blocks whether drafts are made as blocks
- * @property {Map<number, string>} pieces the texts of ids
+ * What holds for all tokens of a run. Its drafts may be verified `jointly`, or made as `blocks`.
+ * @typedef {{ greedy: boolean, lossy: boolean, jointly: boolean, blocks: boolean, pieces: Map<number, string> }} Run
  *
  * A token; `at` is its place in the text, and `place` that in the draft of its step.
  * @typedef {{ run: Run, line: Step, place: number, id: number, text: string, state: string, at: number }} About

@@ -24,6 +24,10 @@ export function momentsOf(panes) {
   return [...new Set([0, ...times])].sort((one, other) => one - other);
 }
 
+/** Whether a race took too little to be followed as it happened; its lanes took turns. */
+export const wasTooFast = (/** @type {Pick<Pane, "steps">[]} */ panes) =>
+  panes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0) < WATCHABLE;
+
 /** What a pane shows at that time: between draft and verification, the draft. */
 export function stateAt(/** @type {Pick<Pane, "steps">} */ { steps }, /** @type {number} */ time) {
   const next = steps.findIndex(({ ends }) => ends > time + CLOSE);
@@ -112,8 +116,7 @@ export class Replay {
       )
     ].checked = true;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const took = panes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0); // one lane at a time
-    if (still || this.#total === 0 || (!isRecord && took >= WATCHABLE)) return this.#seek(this.#total);
+    if (still || this.#total === 0 || !(isRecord || wasTooFast(panes))) return this.#seek(this.#total);
     this.#seek(0);
     // Which calls back at once, or, in a hidden tab, when that is opened.
     if (isRecord) this.#sight.observe(find(this.#element, ".panes"));

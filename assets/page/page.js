@@ -97,13 +97,8 @@ export function linkTo(link, defaults, names, values) {
   return String(link);
 }
 
-/**
- * A script that runs the same through the API. JSON's texts and numbers are also Python's.
- * @param {URL} server
- * @param {Fields} defaults
- * @param {string[]} names
- * @param {unknown[]} values
- */
+// A script that runs the same through the API. JSON's texts and numbers are also Python's.
+/** @param {URL} server @param {Fields} defaults @param {string[]} names @param {unknown[]} values */
 export function pythonFor(server, defaults, names, values) {
   const python = (/** @type {unknown} */ value) => (value === null ? "None" : JSON.stringify(value));
   const given = changed({ ...defaults, mode: null }, names, values); // the mode in any case

@@ -2,20 +2,12 @@
 import { find, findAll, findInput } from "../view/dom.js";
 
 /**
- * A stop, as Python tells it (`ui/tour.py`).
- * @typedef {object} Stop
- * @property {string} name
- * @property {string} title
- * @property {string} text
- * @property {string} task
- * @property {number | null} step
- * @property {number | null} at_ms
- *
- * `on`: what is highlighted. `show`: does what the stop asks for. `done`: whether an event has done it.
- * @typedef {object} Behaviour
- * @property {(stop: Stop) => HTMLElement[]} on
- * @property {(stop: Stop) => void} show
- * @property {(stop: Stop, event: string, detail: any) => boolean} done
+ * A stop, as Python tells it (`ui/tour.py`), and how it behaves here. `on`: what is highlighted. `show`: does what
+ * the stop asks for. `done`: whether an event has done it.
+ * @typedef {{ name: string, title: string, text: string, task: string, step: number | null,
+ *   at_ms: number | null }} Stop
+ * @typedef {{ on: (stop: Stop) => HTMLElement[], show: (stop: Stop) => void,
+ *   done: (stop: Stop, event: string, detail: any) => boolean }} Behaviour
  */
 
 const PANE = "#lanes [data-lane=speculative]";

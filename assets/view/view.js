@@ -5,10 +5,7 @@ import { listen } from "./dom.js";
 
 /**
  * What Gradio gives a component, and `component.py` hands to the default export of its scripts.
- * @typedef {object} View
- * @property {HTMLElement} element
- * @property {Record<string, any>} props
- * @property {(name: string, act: () => void) => void} watch
+ * @typedef {{ element: HTMLElement, props: Record<string, any>, watch: (name: string, act: () => void) => void }} View
  */
 
 // The latest value of each view, for views that Gradio creates only when their tab is opened.

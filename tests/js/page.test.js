@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { words } from "../../assets/cache/cache.js";
-import { momentsOf, slowEnough, stateAt } from "../../assets/lanes/replay.js";
+import { momentsOf, slowEnough, stateAt, wasTooFast } from "../../assets/lanes/replay.js";
 import { linkTo, pythonFor } from "../../assets/page/page.js";
 import { coloured } from "../../assets/plots/plots.js";
 import { measured, open } from "../../assets/tour/guess.js";
@@ -42,6 +42,11 @@ test("a replay takes four seconds where a speed allows it, and is never faster t
     [100, 400, 1500, 9000].map((total) => speeds[slowEnough(speeds, total)]),
     [0.05, 0.1, 0.25, 1],
   );
+});
+
+test("a race is replayed that took under four seconds, both lanes together", () => {
+  const panes = (/** @type {number[]} */ ...ends) => ends.map((each) => ({ steps: [{ ends: each }] }));
+  assert.deepEqual([wasTooFast(panes(2000, 1900)), wasTooFast(panes(2000, 2100))], [true, false]);
 });
 
 test("of the updates of two events, in either order, each view is shown once and never an older one", () => {
