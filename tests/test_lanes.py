@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import expect
 
 from pipeline.decoding.memory import Memory
-from pipeline.errors import UserError
 from pipeline.request import Request
 from pipeline.trace.metrics import progress
 from pipeline.trace.reader import parse_trace
@@ -31,8 +30,6 @@ from tests.served import (
 from tests.traces import STRANGE, ran
 from ui.run.recorded import recorded
 from ui.run.transcript import Transcript
-from ui.run.turn import Turn
-from ui.session import Session
 
 TELL = """(lines) => document.dispatchEvent(
     new CustomEvent("update", { detail: { name: "lanes", value: lines } }))"""
@@ -336,31 +333,26 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
     )
 
 
-def test_a_trace_file_replays_badged_with_its_verdict(page, tmp_path):
+def test_a_file_replays_badged_and_a_bad_one_is_one_line_that_loses_nothing(page, dolly, tmp_path):
+    dolly.pause = 0.2
+    run(page)
+    open_trace(page, tmp_path, "{}")
+    notice = page.get_by_test_id("notice")
+    notice.filter(has_text="stop the run first").wait_for()
+    dolly.pause = 0.0
+    wait_for_end(page)
+    open_trace(page, tmp_path, '{"schema": "trace@9"}')
+    notice.filter(has_text="trace schema: “trace@9” — it must be 'trace@1'").wait_for()
+    assert_shows(page, dolly.last_trace())
     trace = ran(temperature=1.0, max_new_tokens=40)
-    open_trace(page, tmp_path, trace.to_json())
-    badge_says(page, "Loaded · a trace.json")
+    open_trace(page, tmp_path, trace.to_json(), "good.json")
+    badge_says(page, "Loaded · good.json")
+    expect(notice).to_have_text("")
     wait_for_end(page, skip=False)
     assert_shows(page, trace)
     verdict = page.get_by_test_id("verdict").inner_text()
     assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
     assert "just now" not in verdict
-    run(page)
-    wait_for_end(page)
-    expect(page.get_by_test_id("badge")).to_be_hidden()
-
-
-def test_a_bad_file_is_one_line_and_nothing_is_lost(page, dolly, tmp_path):
-    run(page)
-    wait_for_end(page)
-    open_trace(page, tmp_path, '{"schema": "trace@9"}')
-    notice = page.get_by_test_id("notice")
-    notice.filter(has_text="trace schema: “trace@9” — it must be 'trace@1'").wait_for()
-    assert_shows(page, dolly.last_trace())
-    trace = ran(max_new_tokens=5)
-    open_trace(page, tmp_path, trace.to_json(), "good.json")
-    badge_says(page, "Loaded · good.json")
-    expect(notice).to_have_text("")
 
 
 def test_a_file_that_is_too_large_is_one_line_and_not_uploaded(page, tmp_path):
@@ -393,17 +385,6 @@ def test_an_answer_says_that_it_repeats_itself_and_that_it_is_cut_off(page, tmp_
         assert ("repeats itself" in pace(page, name)) == repeating
     page.get_by_role("button", name="To the start").click()
     assert "repeats" not in pace(page, "autoregressive")  # not before the end
-
-
-def test_a_run_under_way_is_not_replaced_by_a_file(dolly, tmp_path):
-    dolly.pause = 0.01
-    session = Session()
-    race = session.race(dolly, Request("Say something"), Turn())
-    next(race)
-    with pytest.raises(UserError, match="stop the run first"):
-        session.open(tmp_path / "any.json")
-    session.stop()
-    race.close()
 
 
 @pytest.mark.parametrize("width", [360, 1280])

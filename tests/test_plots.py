@@ -195,16 +195,6 @@ def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
     expect(length).to_have_value(str(grid["run"]["length"]))
 
 
-def test_where_nothing_can_be_predicted_what_if_says_why(browser, url):
-    with opened(browser, url + "?max_new_tokens=10") as page:
-        run(page)
-        wait_for_end(page)
-        show_tab(page, "What if")
-        page.locator(".what-if .reason", has_text="No prediction: ").wait_for()
-        expect(page.locator(".what-if input").first).to_be_hidden()
-        expect(page.locator("[data-plot=speedups]")).to_be_hidden()
-
-
 def test_the_blocks_follow_a_race_that_goes_on(page, dolly):
     run(page)
     wait_for_end(page)

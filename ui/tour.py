@@ -27,7 +27,7 @@ _SHOWS_LOSS = EXPERIMENTS["useless"].title
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A stop of the tour; `tour.js` knows its control by `name`.
+    """A stop of the tour; `stops.js` knows its control by `name`.
 
     Attributes:
         text: one thing, in two sentences.

@@ -33,7 +33,7 @@ export default function cache(/** @type {import("../view/view.js").View} */ view
   // `replay.js` tells the number of steps that each lane shows.
   listen(element, "moment", ({ detail }) => {
     const count = detail[picture?.lane];
-    follows ||= count === 0; // another run begins
+    follows ||= detail.time === null; // another run begins
     if (count === undefined || Number(slider.value) === Math.max(count, 1)) return;
     slider.value = String(Math.max(count, 1));
     stale = true;

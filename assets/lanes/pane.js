@@ -16,6 +16,8 @@ const WHY = /** @type {Record<string, string>} */ ({
 });
 
 export class Pane {
+  run = /** @type {Run} */ (/** @type {unknown} */ (null)); // since its first line
+  budget = 0; // tokens
   /** @type {{ line: Step, drafted: number, ends: number, nodes: HTMLElement[] | null }[]} times in milliseconds */
   steps = [];
   /** @type {Step | null} a draft that waits, as of the last line */
@@ -110,7 +112,4 @@ export class Pane {
     bar.ariaValueMax = String(this.budget);
     bar.ariaValueNow = String(this.made);
   }
-
-  run = /** @type {Run} */ (/** @type {unknown} */ (null)); // since its first line
-  budget = 0; // tokens
 }

@@ -73,8 +73,8 @@ function showPlaceInQueue() {
 function openPlot(/** @type {DOMStringMap} */ { opens, plotName }) {
   find(document, `#details [data-tab-id="${opens}"]`).click();
   const reach = () => {
-    const plot = /** @type {HTMLElement | null} */ (document.querySelector(`[data-plot="${plotName}"]`));
-    if (plot?.offsetWidth) plot.scrollIntoView();
+    const section = document.querySelector(`[data-plot="${plotName}"]:has(.plot)`); // whose script has come
+    if (section?.clientWidth) section.scrollIntoView();
     else requestAnimationFrame(reach);
   };
   reach();

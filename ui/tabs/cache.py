@@ -25,7 +25,7 @@ _STYLES = {  # by model: colour, pattern of the bars, dash of the line
 
 
 def picture(trace: Trace) -> Json:
-    """The data of `blocks.js`: the tokens that each cache keeps and rolls back, step by step."""
+    """The data of `cache.js`: the tokens that each cache keeps and rolls back, step by step."""
     kind = trace.kv_cache
     about = POLICIES[kind].about if kind in POLICIES else f"as “{kind}”."
     name, lane = shown_lane(trace)
