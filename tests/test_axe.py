@@ -92,3 +92,7 @@ def test_a_race_is_set_run_and_read_by_keyboard_alone(browser, url):
         expect(page.locator(".token-card")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.locator(".token-card")).to_be_hidden()
+        stops = page.locator(".pane .text").all()
+        assert [stop.get_attribute("tabindex") for stop in stops] == ["0", "0"]
+        inside = ".pane .text :is(a, button, input, [tabindex='0'])"  # one stop is enough
+        expect(page.locator(inside)).to_have_count(0)

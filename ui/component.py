@@ -1,19 +1,20 @@
-"""Components with constant markup, whose text a script fills in.
+"""Components with constant markup, whose text a module of JavaScript fills in.
 
 Gradio evaluates values inside a template, so the templates contain none: a value is JSON, which the
-component's script shows by `textContent`. Text from users and models is never markup.
+component's module shows by `textContent`. Text from users and models is never markup.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-ASSETS = Path(__file__).resolve().parents[1] / "assets"
+from ui import modules
+from ui.modules import ASSETS as ASSETS
+
 # For an event that shows no progress. Gradio keeps the progress of each output of such an event,
 # and updates all of them whenever any event reports its own, so there are none.
 QUIET: dict[str, Any] = {
@@ -36,8 +37,8 @@ def component(
 
     Args:
         name: of the view; also the element's id.
-        scripts: of the behaviour: files of `assets/`, without `.js`, joined to one script;
-            `view/fields` fills each `[data-field]` from an object.
+        scripts: of the behaviour: modules of `assets/`, without `.js`, whose default exports are
+            called with the `View` of `view/view.js`; `view/fields` fills each `[data-field]`.
         value: what it shows at first. What it shows later goes through a `hidden` component.
         markup: without values; None takes `assets/NAME/NAME.html`.
         props: constants for the script, read as `props.NAME`.
@@ -61,7 +62,7 @@ def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: A
     return gr.HTML(
         value,
         html_template=markup,
-        js_on_load="\n".join(asset(f"{script}.js") for script in ("view/view", *scripts)),
+        js_on_load=modules.call(scripts, "{ element, props, watch }"),
         apply_default_css=False,
         elem_id=name,
         **props,

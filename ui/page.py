@@ -13,14 +13,13 @@ from starlette.middleware import Middleware
 
 from pipeline.decoding.race import Mode
 from pipeline.errors import UserError
-from ui import api, health, hosts, link, tour
+from ui import api, health, hosts, link, modules, tour
 from ui.chat.routes import Chat
-from ui.component import ASSETS, QUIET, asset, component, fields, hidden
+from ui.component import ASSETS, QUIET, component, fields, hidden
 from ui.controls import Controls, drafters_of
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.inputs import CheckedBlocks, Refusing
-from ui.plots.figure import PLOTLY
 from ui.run.action import Action, Asked
 from ui.run.loader import Loader
 from ui.run.race import replayed
@@ -100,8 +99,7 @@ class Page:
                 mcp_server=mcp,
                 theme=THEME,
                 css_paths=sorted(ASSETS.glob("*/*.css")),
-                js=asset("page/page.js"),
-                allowed_paths=[str(PLOTLY)],
+                **modules.launched(),
                 max_file_size=LARGEST,
                 max_threads=self._turn.at_once + _THREADS,
                 ssr_mode=False,
@@ -109,7 +107,11 @@ class Page:
                 run_history=False,
                 footer_links=["api"],
                 app_kwargs={
-                    "routes": [health.route(self._loader, self._turn), *self.chat.routes],
+                    "routes": [
+                        health.route(self._loader, self._turn),
+                        modules.ROUTE,
+                        *self.chat.routes,
+                    ],
                     "middleware": middleware,
                 },
                 prevent_thread_lock=True,
@@ -146,7 +148,7 @@ class Page:
             refusal=str(too_large("SIZE")),
         )
         component("verdict", ("view/fields", "verdict/again"), fields(**(first.verdict or {})))
-        component("lanes", ("lanes/lanes", "lanes/card", "lanes/replay"), first.lines or "")
+        component("lanes", "lanes/lanes", first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
         self._buttons: Buttons = {}

@@ -10,7 +10,7 @@ from pipeline.words import counted
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.tabs.steps import TIMES, cut_note, steps_table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.tab import RunTab
 
 _HEIGHT = 190  # pixels, which `timeline.css` reserves
 _LEFT = 44  # pixels for the labels of the axes
@@ -172,5 +172,5 @@ TIMELINE = RunTab(  # drawn as a tab is, and always in sight
             draw=_timeline,
         ),
     ),
-    scripts=(*PLOT_SCRIPTS, "timeline/cursor"),
+    scripts=("timeline/timeline",),
 )

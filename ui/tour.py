@@ -26,7 +26,7 @@ _LONGEST = 24  # characters of a token
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A stop of the tour; `tour.js` knows its control by `name`.
+    """A stop of the tour; `stops.js` knows its control by `name`.
 
     Attributes:
         text: one thing, in two sentences.

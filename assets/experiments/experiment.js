@@ -1,14 +1,15 @@
 // Fills the texts of an experiment, and hands its two buttons on to those of the page.
-const card = element.querySelector(".experiment");
-const press = (id) => document.getElementById(id).click();
-card.querySelector(".start").onclick = () => press(`measure-${card.dataset.experiment}`);
-card.querySelector(".end").onclick = () => press("stop");
+import { fill, find } from "../view/dom.js";
+import { subscribe } from "../view/view.js";
 
-subscribe((value) => {
-  const { experiment } = JSON.parse(value);
-  card.dataset.state = experiment.state;
-  card.dataset.plotted = experiment.plotted;
-  for (const holder of card.querySelectorAll("[data-field]")) {
-    holder.textContent = experiment[holder.dataset.field];
-  }
-});
+export default function experiment(/** @type {import("../view/view.js").View} */ view) {
+  const card = find(view.element, ".experiment");
+  const press = (/** @type {string} */ id) => document.getElementById(id)?.click();
+  find(card, ".start").onclick = () => press(`measure-${card.dataset.experiment}`);
+  find(card, ".end").onclick = () => press("stop");
+  subscribe(view, (value) => {
+    const { experiment } = JSON.parse(value);
+    Object.assign(card.dataset, { state: experiment.state, plotted: experiment.plotted });
+    fill(card, experiment);
+  });
+}

@@ -1,22 +1,19 @@
-// Fills the explanation with the figures of the last run; every text is set by textContent.
-const article = element.querySelector(".how");
+// Fills the explanation with the figures of the last run.
+import plots from "../plots/plots.js";
+import { fill, find, table } from "../view/dom.js";
+import { subscribe } from "../view/view.js";
 
-function showHow(value) {
-  const { state, fields, tables, paper, signatures } = JSON.parse(value);
-  article.dataset.state = state;
-  for (const holder of article.querySelectorAll("[data-field]")) {
-    holder.textContent = fields[holder.dataset.field] ?? "";
-  }
-  fillTables({ candidates: null, ...tables, paper, signatures });
-  article.querySelector(".paper").hidden = !paper;
-  article.querySelector(".paper .where").textContent = paper?.where ?? "";
+export default function how(/** @type {import("../view/view.js").View} */ view) {
+  plots(view);
+  const article = find(view.element, ".how");
+  subscribe(view, (value) => {
+    const { state, fields, tables, paper, signatures } = JSON.parse(value);
+    article.dataset.state = state;
+    fill(article, fields);
+    for (const [name, rows] of Object.entries({ candidates: null, ...tables, paper, signatures })) {
+      find(article, `[data-table="${name}"]`).replaceChildren(...(rows ? [table(rows)] : []));
+    }
+    find(article, ".paper").hidden = !paper;
+    find(article, ".paper .where").textContent = paper?.where ?? "";
+  });
 }
-
-function fillTables(tables) {
-  for (const [name, rows] of Object.entries(tables)) {
-    const holder = article.querySelector(`[data-table="${name}"]`);
-    holder.replaceChildren(...(rows ? [table(rows)] : []));
-  }
-}
-
-subscribe(showHow);

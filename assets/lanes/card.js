@@ -1,241 +1,147 @@
-// --- a token's card -----------------------------------------------------------------------------
-// It follows pointer and focus; a click, a tap or Enter pins it, so that it can be read.
+// The card of a token. It follows pointer and focus; a click, a tap or Enter pins it, so that it can be read.
+import { find, findAll, listen, make, tell } from "../view/dom.js";
+import { facts, named, probability, reason, times, title } from "./explanation.js";
+import { abouts } from "./tokens.js";
 
-const card = element.querySelector(".token-card");
-let active = null; // the token that the card is about
-let pinned = false;
+/** @typedef {import("./explanation.js").About} About */
 
-function hideCard() {
-  active?.classList.remove("active");
-  active = null;
-  pinned = false;
-  if (card.matches(":popover-open")) card.hidePopover();
-}
+const STEPS = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 });
 
-function showCard(node, pin = false) {
-  if (node !== active) {
-    hideCard();
-    active = node;
-    node.classList.add("active");
-    card.replaceChildren(...describe(node.about, "end" in node.dataset));
-    card.showPopover();
-    const { state, line } = node.about;
-    element.dispatchEvent(new CustomEvent("card", { bubbles: true, detail: { state, lane: line.lane } }));
+/** @returns {HTMLElement | null} */
+const tokenAt = (/** @type {any} */ event) => event.target.closest?.(".pane .text .tok");
+
+export class Card {
+  /** @type {HTMLElement | null} the token that the card is about */
+  #active = null;
+  #pinned = false;
+  #element;
+  #card;
+
+  /** @param {HTMLElement} element @param {{ text: HTMLElement }[]} panes */
+  constructor(element, panes) {
+    this.#element = element;
+    this.#card = find(element, ".token-card");
+    element.addEventListener("pointerover", (event) => {
+      if (this.#pinned) return;
+      const node = tokenAt(event);
+      if (node) this.#show(node);
+      else if (event.pointerType === "mouse") this.hide();
+    });
+    element.addEventListener("pointerleave", () => this.#pinned || this.hide());
+    listen(element, "click", (event) => {
+      const node = tokenAt(event);
+      if (node && !(this.#pinned && node === this.#active)) this.#show(node, true);
+      else if (!this.#card.contains(event.target)) this.hide();
+    });
+    for (const { text } of panes) {
+      text.addEventListener("keydown", (event) => this.#step(text, event));
+      text.addEventListener("focus", () => {
+        const first = text.querySelector(".tok");
+        if (first && !this.#active && text.matches(":focus-visible")) this.#show(/** @type {HTMLElement} */ (first));
+      });
+      text.addEventListener("blur", () => this.#pinned || this.hide());
+    }
+    // Captured before the page's own handler: Escape first closes the card, and only then stops a run.
+    const close = (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== "Escape" || !this.#active) return;
+      this.hide();
+      event.stopPropagation();
+    };
+    listen(element, "keydown", close, { capture: true });
+    listen(element, "scroll", () => this.#place(), { passive: true, capture: true });
   }
-  if (pin && !pinned) card.prepend(closeButton());
-  pinned ||= pin;
-  card.classList.toggle("pinned", pinned);
-  placeCard();
-}
 
-function closeButton() {
-  const made = node("button", "", "close");
-  made.type = "button";
-  made.ariaLabel = "Close";
-  made.addEventListener("click", hideCard);
-  return made;
-}
-
-function placeCard() {
-  if (!active) return;
-  const [at] = [...active.lastElementChild.getClientRects(), active.getBoundingClientRect()];
-  const left = Math.min(at.left - 12, document.documentElement.clientWidth - card.offsetWidth - 8);
-  const below = at.bottom + 8;
-  const covered = parseFloat(getComputedStyle(document.documentElement).scrollPaddingBottom) || 0; // by the tour
-  const fits = below + card.offsetHeight < window.innerHeight - covered;
-  card.style.left = `${Math.max(8, left)}px`;
-  card.style.top = `${fits ? below : Math.max(8, at.top - card.offsetHeight - 8)}px`;
-}
-
-// --- its texts ------------------------------------------------------------------------------
-
-const LONGEST = 60; // characters of a token
-const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\u00a0\u2000-\u200a\u202f\u205f\u3000]/gu;
-
-// The text as a string literal: invisible characters, and those that change the direction, are escaped.
-function repr(text) {
-  const characters = Array.from(text.slice(0, 2 * LONGEST));
-  const cut = text.length > LONGEST && characters.slice(0, LONGEST).join("");
-  const shown = JSON.stringify(cut || text).replace(
-    INVISIBLE,
-    (one) => `\\u{${one.codePointAt(0).toString(16)}}`,
-  );
-  return cut ? `${shown.slice(0, -1)}…" (${text.length} characters)` : shown;
-}
-
-const named = (id) => (run.pieces.has(id) ? repr(run.pieces.get(id)) : `#${id}`);
-const probability = (value) => (value > 0 && value < 0.0005 ? "< 0.001" : value.toFixed(3));
-const milliseconds = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
-
-function describe(about, endKey) {
-  const { line, place, id, text, state } = about;
-  const head = node("p", "", "what");
-  const step = `step ${line.index + 1}`;
-  const where = state === "target" ? step : `${step}, position ${place + 1}`;
-  const name = endKey ? "end of text" : text ? repr(text) : "part of a character";
-  head.append(node("b", name), ` ${state} · ${where} · id ${id}`);
-
-  const table = node("table", "");
-  const row = (name, value) => {
-    const cells = table.insertRow();
-    cells.append(node("th", name), node("td", value));
-  };
-  if (state === "resampled") row("replaces the drafted", named(line.drafted[place]));
-  if (place < line.drafted.length) row("drafted", source(line, state));
-  if (["accepted", "remembered", "resampled", "rejected"].includes(state)) test(line, place, row);
-
-  const parts = [head, table, node("p", reason(about), "why"), ...likeliest(about)];
-  if (state !== "drafted") parts.push(node("p", times(line), "times"));
-  return parts;
-}
-
-// How a token was drafted: the tokens of a block all in one pass, those of a draft model one by one.
-function source({ drafted, copied }, state) {
-  if (copied) return state === "remembered" ? "by copying from an earlier answer" : "by copying, without a pass";
-  if (!run.blocks) return "in a pass of its own";
-  return drafted.length > 1 ? `in one pass, all ${drafted.length} tokens of this step` : "in one pass";
-}
-
-// The acceptance test of one drafted token. Greedy decoding compares two first choices without a random
-// number, so nothing is shown.
-function test(line, place, row) {
-  if (run.greedy) return;
-  row("draft probability q", probability(line.draft_prob[place]));
-  row("target probability p", probability(line.target_prob[place]));
-  if (run.lossy) return row("p is typical of the target", line.accept_prob[place] ? "yes" : "no");
-  const acceptedWith = asBlock(line) ? "accepted up to here, if not further" : "accepted with min(1, p ∕ q)";
-  row(acceptedWith, probability(line.accept_prob[place]));
-  const uniform = line.uniform[place];
-  if (uniform !== null) {
-    row("random number", `${probability(uniform)} → ${place < line.accepted ? "accepted" : "rejected"}`);
+  hide() {
+    this.#active?.classList.remove("active");
+    [this.#active, this.#pinned] = [null, false];
+    if (this.#card.matches(":popover-open")) this.#card.hidePopover();
   }
-}
 
-function reason({ line, place, state }) {
-  const certain = line.uniform?.[place] === null;
-  switch (state) {
-    case "target":
-      return line.lane === "speculative"
-        ? "No token was drafted in this step."
-        : "One forward pass of the target, one token.";
-    case "accepted":
-      if (run.greedy && line.copied) return "The target’s first choice, so it is accepted.";
-      if (run.greedy) return "The first choice of both models, so it is accepted.";
-      if (asBlock(line)) {
-        return place + 1 < line.accepted
-          ? "Block verification accepted the draft up to a later token, and this one with it."
-          : "Block verification accepted the draft up to here: the last token that passes its test decides.";
-      }
-      if (run.lossy) return "Typical enough of the target, whatever its probability under the draft: accepted, which is lossy.";
-      return certain ? "The target’s probability is at least the draft’s, so it is always accepted." : "";
-    case "remembered":
-      return "It followed the same words in an earlier answer, from where it was copied, and the target accepted it.";
-    case "resampled":
-      if (run.greedy) return "The target’s first choice, in place of the draft’s.";
-      if (asBlock(line)) {
-        return "Sampled from the residual: the target’s distribution, times the probability that the draft is kept so far, minus the draft’s. The figures are those of the token it replaces.";
-      }
-      if (run.lossy) return "Sampled from the target’s distribution without the rejected token, whose figures these are.";
-      return "Sampled from the residual: the target’s distribution minus the draft’s. The figures are those of the token it replaces.";
-    case "bonus":
-      return `${
-        line.drafted.length === 1 ? "The drafted token is" : `All ${line.drafted.length} drafted tokens are`
-      } accepted, so the same forward pass gives one more.`;
-    case "rejected":
-      if (asBlock(line)) return "Block verification accepted the draft up to an earlier token only.";
-      return run.greedy ? "Not the target’s first choice." : "It failed the acceptance test; the next token replaces it.";
-    case "untested":
-      return "It follows a token that ended the step, so it was never tested.";
-    default:
-      return "Not verified yet.";
+  hideIfGone() {
+    if (this.#active && !this.#active.isConnected) this.hide();
   }
-}
 
-function times(line) {
-  const parts = [];
-  if (line.drafted.length) parts.push(`draft ${milliseconds(line.draft_s)}`);
-  parts.push(`${line.drafted.length ? "verify" : "forward pass"} ${milliseconds(line.verify_s)}`);
-  return `${parts.join(", ")} · ${milliseconds(line.time_s)} after the start`;
-}
-
-// The most likely tokens of both models at this position, as far as they are shown at this moment.
-function likeliest({ line, place, state }) {
-  const known = state !== "drafted";
-  const emitted = known ? line.tokens[place]?.[0] : undefined;
-  const lists = [
-    ["target", known && line.target_top[place]],
-    ["draft", line.draft_top?.[place]],
-  ].filter(([, top]) => top?.length);
-  if (!lists.length) return [];
-  const tops = node("div", "", "tops");
-  tops.append(...lists.map(([model, top]) => ranking(model, top, emitted, line.drafted[place])));
-  const of = run.greedy
-    ? "Each model’s own probabilities; greedy decoding takes the target’s first choice."
-    : "Probabilities after temperature, top-p and top-k, as they were tested.";
-  const marks = line.drafted[place] === undefined ? "Bold: emitted." : "Bold: emitted. Dashed: drafted.";
-  return [tops, node("p", `${of} ${marks}`, "why")];
-}
-
-function ranking(model, top, emitted, drafted) {
-  const made = node("div", "");
-  const list = node("ol", "");
-  for (const [id, share] of top) {
-    const entry = node("li", "");
-    entry.classList.toggle("emitted", id === emitted);
-    entry.classList.toggle("drafted", id === drafted);
-    const bar = node("i", "");
-    bar.style.width = `${100 * Math.min(1, share)}%`;
-    entry.append(bar, node("span", named(id), "piece"), node("span", probability(share)));
-    list.append(entry);
+  #show(/** @type {HTMLElement} */ node, pin = false) {
+    const about = abouts.get(node);
+    if (!about) return;
+    if (node !== this.#active) {
+      this.hide();
+      this.#active = node;
+      node.classList.add("active");
+      this.#card.replaceChildren(...describe(about, "end" in node.dataset));
+      this.#card.showPopover();
+      tell(this.#element, "card", { state: about.state, lane: about.line.lane });
+    }
+    if (pin && !this.#pinned) this.#card.prepend(this.#closeButton());
+    this.#pinned ||= pin;
+    this.#card.classList.toggle("pinned", this.#pinned);
+    this.#place();
   }
-  made.append(node("h3", `Most likely, ${model}`), list);
-  return made;
-}
 
-// --- pointing, tapping and keys ----------------------------------------------------------------
+  #closeButton() {
+    return make("button", { className: "close", type: "button", ariaLabel: "Close", onclick: () => this.hide() });
+  }
 
-const tokenAt = (event) => event.target.closest?.(".pane .text .tok");
+  #place() {
+    if (!this.#active) return;
+    const [at] = [...(this.#active.lastElementChild?.getClientRects() ?? []), this.#active.getBoundingClientRect()];
+    const left = Math.min(at.left - 12, document.documentElement.clientWidth - this.#card.offsetWidth - 8);
+    const below = at.bottom + 8;
+    const covered = parseFloat(getComputedStyle(document.documentElement).scrollPaddingBottom) || 0; // by the tour
+    const fits = below + this.#card.offsetHeight < window.innerHeight - covered;
+    const top = fits ? below : Math.max(8, at.top - this.#card.offsetHeight - 8);
+    Object.assign(this.#card.style, { left: `${Math.max(8, left)}px`, top: `${top}px` });
+  }
 
-element.addEventListener("pointerover", (event) => {
-  if (pinned) return;
-  const node = tokenAt(event);
-  if (node) showCard(node);
-  else if (event.pointerType === "mouse") hideCard();
-});
-element.addEventListener("pointerleave", () => pinned || hideCard());
-document.addEventListener("click", (event) => {
-  const node = tokenAt(event);
-  if (node && !(pinned && node === active)) showCard(node, true);
-  else if (!card.contains(event.target)) hideCard();
-});
-
-for (const { text } of Object.values(lanes)) {
-  text.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && active && !event.ctrlKey && !event.metaKey) showCard(active, true);
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  #step(/** @type {HTMLElement} */ text, /** @type {KeyboardEvent} */ event) {
+    if (event.key === "Enter" && this.#active && !event.ctrlKey && !event.metaKey) this.#show(this.#active, true);
+    const step = STEPS[event.key];
     if (!step) return;
     event.preventDefault();
-    const tokens = [...text.querySelectorAll(".tok")].filter((node) => node.offsetParent);
-    const at = tokens.indexOf(active);
+    const tokens = findAll(text, ".tok").filter((node) => node.offsetParent);
+    const at = this.#active ? tokens.indexOf(this.#active) : -1;
     const next = at < 0 ? tokens.at(step > 0 ? 0 : -1) : tokens[at + step];
     if (!next) return;
     next.scrollIntoView({ block: "nearest" });
-    showCard(next, pinned);
-  });
-  text.addEventListener("focus", () => {
-    const first = text.querySelector(".tok");
-    if (first && !active && text.matches(":focus-visible")) showCard(first);
-  });
-  text.addEventListener("blur", () => pinned || hideCard());
+    this.#show(next, this.#pinned);
+  }
 }
-// Captured before the page's own handler: Escape first closes the card, and only then stops a run.
-document.addEventListener(
-  "keydown",
-  (event) => {
-    if (event.key !== "Escape" || !active) return;
-    hideCard();
-    event.stopPropagation();
-  },
-  { capture: true },
-);
-document.addEventListener("scroll", placeCard, { passive: true, capture: true });
+
+/** @param {About} about @param {boolean} endKey */
+function describe(about, endKey) {
+  const [name, where] = title(about, endKey);
+  const rows = facts(about).map(([name, value]) => make("tr", {}, make("th", {}, name), make("td", {}, value)));
+  return [
+    make("p", { className: "what" }, make("b", {}, name), where),
+    make("table", {}, ...rows),
+    make("p", { className: "why" }, reason(about)),
+    ...likeliest(about),
+    ...(about.state === "drafted" ? [] : [make("p", { className: "times" }, times(about.line))]),
+  ];
+}
+
+// The most likely tokens of both models at this position, as far as they are shown at this moment.
+function likeliest(/** @type {About} */ { run, line, place, state }) {
+  const known = state !== "drafted";
+  const [emitted, drafted] = [known ? line.tokens[place]?.[0] : undefined, line.drafted[place]];
+  const ranked = Object.entries({ target: known ? line.target_top[place] : [], draft: line.draft_top?.[place] });
+  const lists = ranked.filter(([, top]) => top?.length);
+  if (!lists.length) return [];
+  const rankings = lists.map(([model, top]) => {
+    const entries = top.map(([id, share]) =>
+      make(
+        "li",
+        { className: [id === emitted && "emitted", id === drafted && "drafted"].filter(Boolean).join(" ") },
+        make("i", { style: { width: `${100 * Math.min(1, share)}%` } }),
+        make("span", { className: "piece" }, named(run, id)),
+        make("span", {}, probability(share)),
+      ),
+    );
+    return make("div", {}, make("h3", {}, `Most likely, ${model}`), make("ol", {}, ...entries));
+  });
+  const of = run.greedy
+    ? "Each model’s own probabilities; greedy decoding takes the target’s first choice."
+    : "Probabilities after temperature, top-p and top-k, as they were tested.";
+  const marks = drafted === undefined ? "Bold: emitted." : "Bold: emitted. Dashed: drafted.";
+  return [make("div", { className: "tops" }, ...rankings), make("p", { className: "why" }, `${of} ${marks}`)];
+}

@@ -1,150 +1,201 @@
-// --- stepping through a run that has ended, in its model time ----------------------------------
-// The lines hold all of it: nothing is computed or fetched again.
+// Steps through a run that has ended, in its model time. The lines hold all of it: nothing is computed or
+// fetched again.
+import { find, findAll, findInput, tell } from "../view/dom.js";
 
-const bar = element.querySelector(".replay");
-const scrubber = bar.querySelector("[type=range]");
-const moment = bar.querySelector(".moment");
-const slowed = element.querySelector(".slowed");
+/**
+ * @typedef {import("./pane.js").Pane} Pane
+ * @typedef {import("./lanes.js").Moment} Moment
+ */
+
 const PERIOD = 80; // milliseconds between two frames
 const WATCHABLE = 4000; // milliseconds; a race that took less is replayed, so slowly that it takes as long
 const IN_SIGHT = 0.25; // of the panes
 const CLOSE = 1e-6; // milliseconds; a scrubber rounds its value
-let replay = { time: 0, moments: [0], timer: null };
+const KEYS = /** @type {Record<string, string>} */ ({
+  ...{ ArrowLeft: "back", ArrowDown: "back", ArrowRight: "forward", ArrowUp: "forward" },
+  ...{ Home: "start", End: "end" },
+});
 
-const total = () => replay.moments.at(-1);
-const speed = () => Number(bar.querySelector("[name=speed]:checked").value);
-
-// A run begins: there is nothing to step through yet.
-function reset() {
-  pause();
-  replay = { time: 0, moments: [0], timer: null };
-  bar.disabled = true;
-  scrubber.value = 0;
-  moment.textContent = "";
-  tell({ time: null });
-}
-
-// The run has ended. A recorded run is played, slowly enough to follow, once the panes are in sight, which they
-// are not in a tab in the background. So is a race too fast to follow, at once.
-function ready() {
-  const times = run.lanes.flatMap((lane) =>
-    lane.steps.flatMap((step) => (step.line.drafted.length ? [step.drafted, step.ends] : [step.ends])),
+/** The model times at which something changes, from 0. @param {Pick<Pane, "steps">[]} panes */
+export function momentsOf(panes) {
+  const times = panes.flatMap(({ steps }) =>
+    steps.flatMap(({ line, drafted, ends }) => (line.drafted.length ? [drafted, ends] : [ends])),
   );
-  replay.moments = [...new Set([0, ...times])].sort((one, other) => one - other);
-  bar.disabled = total() === 0;
-  scrubber.max = total();
-  const speeds = [...bar.querySelectorAll("[name=speed]")];
-  const slow = speeds.findLast(({ value }) => value <= 1 && total() / value >= WATCHABLE);
-  (slow ?? speeds[0]).checked = true;
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const took = run.lanes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0); // one lane at a time
-  if (still || total() === 0 || (!run.badge && took >= WATCHABLE)) return seek(total());
-  seek(0);
-  if (run.badge) sight.observe(panes); // which calls back at once, or, in a hidden tab, when that is opened
-  else play();
+  return [...new Set([0, ...times])].sort((one, other) => one - other);
 }
 
-const sight = new IntersectionObserver(
-  ([{ intersectionRatio }]) => (intersectionRatio >= IN_SIGHT ? play() : seek(total())),
-  { threshold: IN_SIGHT },
-);
+/** Whether a race took too little to be followed as it happened; its lanes took turns. */
+export const wasTooFast = (/** @type {Pick<Pane, "steps">[]} */ panes) =>
+  panes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0) < WATCHABLE;
 
-// Shows both panes as they were at that time; between draft and verification, the draft.
-function seek(time) {
-  replay.time = total() - time < CLOSE ? total() : Math.max(time, 0);
-  const moments = run.lanes.map((lane) => {
-    const next = lane.steps.findIndex((step) => step.ends > replay.time + CLOSE);
-    const step = lane.steps[next];
-    const undecided = step && step.drafted <= replay.time + CLOSE && step.line.drafted.length;
-    return [lane, step ? next : lane.steps.length, undecided ? step.line : null];
-  });
-  present(moments);
-  scrubber.value = replay.time;
-  const seconds = (value) => (value / 1000).toFixed(2);
-  const counts = run.lanes.map((lane) => lane.steps[lane.shown - 1]?.line.made ?? 0).join(" and ");
-  const tokens = counts === "1" ? "1 token" : `${counts} tokens`; // of one lane, or "1 and 1 tokens"
-  moment.textContent = `${seconds(replay.time)} of ${seconds(total())} s · ${tokens}`;
-  if (!replay.timer) scrubber.setAttribute("aria-valuetext", moment.textContent);
-  tell({ time: replay.time, ...Object.fromEntries(run.lanes.map(({ pane, shown }) => [pane.dataset.lane, shown])) });
+/** What a pane shows at that time: between draft and verification, the draft. */
+export function stateAt(/** @type {Pick<Pane, "steps">} */ { steps }, /** @type {number} */ time) {
+  const next = steps.findIndex(({ ends }) => ends > time + CLOSE);
+  if (next < 0) return { count: steps.length, draft: null };
+  const { line, drafted } = steps[next];
+  return { count: next, draft: drafted <= time + CLOSE && line.drafted.length ? line : null };
 }
 
-// Other parts of the page follow: `time` is in milliseconds, and the others are steps shown, by lane.
-function tell(detail) {
-  element.dispatchEvent(new CustomEvent("moment", { bubbles: true, detail }));
+/** The index of the fastest of the rising speeds that is slow enough to watch, and not above 1. */
+export const slowEnough = (/** @type {number[]} */ speeds, /** @type {number} */ total) =>
+  Math.max(
+    0,
+    speeds.findLastIndex((speed) => speed <= 1 && total / speed >= WATCHABLE),
+  );
+
+export class Replay {
+  #time = 0;
+  #moments = [0];
+  #timer = 0; // 0: none
+  /** @type {Pane[]} */
+  #panes = [];
+  #element;
+  #present;
+  #bar;
+  #scrubber;
+
+  /** @param {HTMLElement} element @param {Pane[]} all @param {(moments: Moment[]) => void} present */
+  constructor(element, all, present) {
+    this.#element = element;
+    this.#present = present;
+    this.#bar = find(element, ".replay", HTMLFieldSetElement);
+    this.#scrubber = findInput(this.#bar, "[type=range]");
+    // Who reads the answer by keyboard is not interrupted: the focus scrolls it into sight.
+    find(element, ".panes").addEventListener("focusin", () => this.#sight.disconnect());
+    find(this.#bar, ".speeds").addEventListener("change", () => this.#sayPace());
+    this.#bar.addEventListener("click", ({ target }) => {
+      const button = /** @type {HTMLElement} */ (target).closest("button");
+      if (button) this.#act(String(button.dataset.do));
+    });
+    this.#scrubber.addEventListener("input", () => {
+      const time = this.#scrubber.valueAsNumber;
+      this.#pause();
+      this.#seek(time);
+    });
+    this.#bar.addEventListener("keydown", (event) => {
+      const name = KEYS[event.key];
+      if (!name || /** @type {HTMLInputElement} */ (event.target).type === "radio") return;
+      event.preventDefault();
+      this.#act(name);
+    });
+    for (const place of [this.#scrubber, ...all.map(({ text }) => text)]) {
+      place.addEventListener("keydown", (event) => {
+        if (event.key !== " " || this.#bar.disabled) return;
+        event.preventDefault();
+        this.#act("play");
+      });
+    }
+  }
+
+  /** A run begins: there is nothing to step through yet. */
+  reset() {
+    [this.#time, this.#moments, this.#panes] = [0, [0], []];
+    this.#pause();
+    this.#bar.disabled = true;
+    this.#scrubber.value = "0";
+    find(this.#bar, ".moment").textContent = "";
+    tell(this.#element, "moment", { time: null });
+  }
+
+  /**
+   * The run has ended. A recorded run is played, slowly enough to follow, once the panes are in sight, which they
+   * are not in a tab in the background. So is a race too fast to follow, at once.
+   * @param {Pane[]} panes
+   * @param {boolean} isRecord
+   */
+  ready(panes, isRecord) {
+    this.#panes = panes;
+    this.#moments = momentsOf(panes);
+    this.#bar.disabled = this.#total === 0;
+    this.#scrubber.max = String(this.#total);
+    const speeds = this.#speeds;
+    speeds[
+      slowEnough(
+        speeds.map(({ value }) => Number(value)),
+        this.#total,
+      )
+    ].checked = true;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (still || this.#total === 0 || !(isRecord || wasTooFast(panes))) return this.#seek(this.#total);
+    this.#seek(0);
+    // Which calls back at once, or, in a hidden tab, when that is opened.
+    if (isRecord) this.#sight.observe(find(this.#element, ".panes"));
+    else this.#play();
+  }
+
+  #sight = new IntersectionObserver(
+    ([{ intersectionRatio }]) => (intersectionRatio >= IN_SIGHT ? this.#play() : this.#seek(this.#total)),
+    { threshold: IN_SIGHT },
+  );
+
+  get #total() {
+    return this.#moments[this.#moments.length - 1];
+  }
+
+  get #speeds() {
+    return /** @type {HTMLInputElement[]} */ (findAll(this.#bar, "[name=speed]"));
+  }
+
+  get #speed() {
+    return Number(this.#speeds.find(({ checked }) => checked)?.value);
+  }
+
+  // Other parts of the page follow: `time` is in milliseconds, and the others are steps shown, by lane.
+  #seek(/** @type {number} */ time) {
+    this.#time = this.#total - time < CLOSE ? this.#total : Math.max(time, 0);
+    const states = this.#panes.map((pane) => ({ pane, ...stateAt(pane, this.#time) }));
+    this.#present(states.map(({ pane, count, draft }) => [pane, count, draft]));
+    this.#scrubber.value = String(this.#time);
+    const counts = this.#panes.map(({ made }) => made).join(" and ");
+    const tokens = counts === "1" ? "1 token" : `${counts} tokens`; // of one lane, or "1 and 1 tokens"
+    const [now, end] = [this.#time, this.#total].map((value) => (value / 1000).toFixed(2));
+    const moment = `${now} of ${end} s · ${tokens}`;
+    find(this.#bar, ".moment").textContent = moment;
+    if (!this.#timer) this.#scrubber.ariaValueText = moment;
+    const shown = Object.fromEntries(this.#panes.map((pane) => [pane.name, pane.shown]));
+    tell(this.#element, "moment", { time: this.#time, ...shown });
+  }
+
+  #play() {
+    this.#sight.disconnect();
+    if (this.#time >= this.#total) this.#seek(0);
+    let last = performance.now();
+    this.#timer = setInterval(() => {
+      const now = performance.now();
+      this.#seek(this.#time + (now - last) * this.#speed);
+      last = now;
+      if (this.#time >= this.#total || !this.#element.isConnected) this.#pause();
+    }, PERIOD);
+    this.#nameButton("Pause");
+  }
+
+  #pause() {
+    this.#sight.disconnect();
+    clearInterval(this.#timer);
+    this.#timer = 0;
+    if (this.#total) this.#seek(this.#time);
+    this.#nameButton("Play");
+  }
+
+  #nameButton(/** @type {string} */ name) {
+    const button = find(this.#bar, "[data-do=play]");
+    Object.assign(button, { title: name, ariaLabel: name });
+    button.dataset.playing = String(this.#timer !== 0);
+    this.#sayPace();
+  }
+
+  #sayPace() {
+    const slow = this.#timer !== 0 && this.#speed < 1;
+    find(this.#element, ".slowed").textContent = slow ? `Replay, slowed to ${this.#speed}×` : "";
+  }
+
+  #act(/** @type {string} */ name) {
+    const [playing, now] = [this.#timer !== 0, this.#time];
+    this.#pause();
+    if (name === "start") this.#seek(0);
+    else if (name === "back") this.#seek(this.#moments.findLast((time) => time < now - CLOSE) ?? 0);
+    else if (name === "forward") this.#seek(this.#moments.find((time) => time > now + CLOSE) ?? this.#total);
+    else if (name === "end") this.#seek(this.#total);
+    else if (!playing) this.#play();
+  }
 }
-
-// Who reads the answer by keyboard is not interrupted: the focus scrolls it into sight.
-panes.addEventListener("focusin", () => sight.disconnect());
-
-function play() {
-  sight.disconnect();
-  if (replay.time >= total()) seek(0);
-  let last = performance.now();
-  replay.timer = setInterval(() => {
-    const now = performance.now();
-    seek(replay.time + (now - last) * speed());
-    last = now;
-    if (replay.time >= total() || !element.isConnected) pause();
-  }, PERIOD);
-  nameButton("Pause");
-}
-
-function pause() {
-  sight.disconnect();
-  clearInterval(replay.timer);
-  replay.timer = null;
-  if (total()) seek(replay.time);
-  nameButton("Play");
-}
-
-function nameButton(name) {
-  const button = bar.querySelector("[data-do=play]");
-  Object.assign(button, { title: name, ariaLabel: name });
-  button.dataset.playing = replay.timer !== null;
-  sayPace();
-}
-
-function sayPace() {
-  slowed.textContent = replay.timer !== null && speed() < 1 ? `Replay, slowed to ${speed()}×` : "";
-}
-
-const go = {
-  start: () => seek(0),
-  back: () => seek(replay.moments.findLast((time) => time < replay.time - CLOSE) ?? 0),
-  forward: () => seek(replay.moments.find((time) => time > replay.time + CLOSE) ?? total()),
-  end: () => seek(total()),
-};
-
-function act(name) {
-  const playing = replay.timer !== null;
-  pause();
-  if (name !== "play") go[name]();
-  else if (!playing) play();
-}
-
-bar.querySelector(".speeds").addEventListener("change", sayPace);
-bar.addEventListener("click", (event) => {
-  const name = event.target.closest("button")?.dataset.do;
-  if (name) act(name);
-});
-scrubber.addEventListener("input", () => {
-  const time = scrubber.valueAsNumber;
-  pause();
-  seek(time);
-});
-bar.addEventListener("keydown", (event) => {
-  const keys = { ArrowLeft: "back", ArrowDown: "back", ArrowRight: "forward", ArrowUp: "forward" };
-  const name = { ...keys, Home: "start", End: "end" }[event.key];
-  if (!name || event.target.type === "radio") return;
-  event.preventDefault();
-  act(name);
-});
-for (const place of [scrubber, ...Object.values(lanes).map(({ text }) => text)]) {
-  place.addEventListener("keydown", (event) => {
-    if (event.key !== " " || bar.disabled) return;
-    event.preventDefault();
-    act("play");
-  });
-}
-
-subscribe(show);

@@ -1,18 +1,38 @@
-() => {
-  // Gradio has no way to set these hooks for tests.
-  for (const name of ["run", "stop"]) document.getElementById(name).dataset.testid = name;
+// What belongs to no component: keys, links, the theme, and what Gradio leaves to do.
+import { find, setText } from "../view/dom.js";
+import { recall, remember } from "../view/storage.js";
 
+/** @typedef {Record<string, unknown>} Fields */
+
+export default function page() {
+  // Gradio has no way to set these hooks for tests.
+  for (const name of ["run", "stop"]) find(document, `#${name}`).dataset.testid = name;
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      document.getElementById("run").click();
+      find(document, "#run").click();
     } else if (event.key === "Escape") {
-      document.getElementById("stop").click();
+      find(document, "#stop").click();
     }
   });
+  document.addEventListener("click", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (target.closest("#theme")) remember("theme", document.body.classList.toggle("dark") ? "dark" : "light");
+    const link = /** @type {HTMLElement | null} */ (target.closest("[data-opens]"));
+    if (!link) return;
+    event.preventDefault();
+    openPlot(link.dataset);
+  });
+  const theme = recall("theme"); // the one that was chosen outlives a reload
+  if (theme) document.body.classList.toggle("dark", theme === "dark");
+  Object.assign(window, { copyLink, copyPython });
+  stopLoadingScreen();
+  showPlaceInQueue();
+}
 
-  // Gradio 6.31 leaves the animation of its loading screen running, for which the browser draws sixty empty
-  // frames per second. It is cancelled once no other animation has run for a while.
+// Gradio 6.31 leaves the animation of its loading screen running, for which the browser draws sixty empty
+// frames per second. It is cancelled once no other animation has run for a while.
+function stopLoadingScreen() {
   let [frames, alone, last] = [0, 0, 0];
   const watchClock = () => {
     const id = requestAnimationFrame(watchClock); // ids are consecutive
@@ -22,99 +42,92 @@
     if (alone === 90 || ++frames === 1800) cancelAnimationFrame(id);
   };
   watchClock();
+}
 
-  // Gradio shows the place in the queue with a running clock, which a screen reader would announce each second.
-  // Also a race that starts at once is in the queue for a moment: a line that comes and goes would move the page.
-  const notice = document.getElementById("notice");
-  const place = notice.querySelector(".place");
-  const told = (line) => {
-    if (place.textContent !== line) place.textContent = line;
-    document.querySelector("#header header").toggleAttribute("data-waiting", line !== "");
+// Gradio shows the place in the queue with a running clock, which a screen reader would announce each second.
+// Also a race that starts at once is in the queue for a moment: a line that comes and goes would move the page.
+function showPlaceInQueue() {
+  const notice = find(document, "#notice");
+  const place = find(notice, ".place");
+  const show = (/** @type {string} */ line) => {
+    setText(place, line);
+    find(document, "#header header").toggleAttribute("data-waiting", line !== "");
   };
-  let soon = null;
+  let soon = 0;
   new MutationObserver(() => {
-    const queue = notice.querySelector(".progress-text")?.textContent.match(/queue: (\d+)\/(\d+)/);
+    const queue = notice.querySelector(".progress-text")?.textContent?.match(/queue: (\d+)\/(\d+)/);
     const line = queue
       ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, so that its times are accurate.`
       : "";
-    if (!line) clearTimeout(soon);
-    if (!line || place.textContent) [soon] = [null, told(line)];
-    else soon ??= setTimeout(told, 400, line);
+    if (line && !place.textContent) {
+      soon ||= setTimeout(show, 400, line);
+      return;
+    }
+    clearTimeout(soon);
+    soon = 0;
+    show(line);
   }).observe(notice, { childList: true, characterData: true, subtree: true });
+}
 
-  // A link to a plot in another tab, whose content Gradio makes when the tab is first selected.
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest("[data-opens]");
-    if (!link) return;
-    event.preventDefault();
-    document.querySelector(`#details [data-tab-id="${link.dataset.opens}"]`).click();
-    const reach = () => {
-      const plot = document.querySelector(`[data-plot="${link.dataset.plotName}"]`);
-      if (plot?.offsetWidth) plot.scrollIntoView();
-      else requestAnimationFrame(reach);
-    };
-    reach();
-  });
-
-  const address = () => new URL(location.pathname, location.origin);
-
-  // Copies a text, and says so on the button for a while.
-  const copy = async (text, id, what) => {
-    const button = document.getElementById(id);
-    const label = (button.dataset.label ??= button.textContent);
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = `${what} copied`;
-    } catch {
-      prompt(what, text); // where the browser denies access to the clipboard
-    }
-    setTimeout(() => (button.textContent = label), 2000);
+// A plot in another tab, whose content Gradio makes when the tab is first selected.
+function openPlot(/** @type {DOMStringMap} */ { opens, plotName }) {
+  find(document, `#details [data-tab-id="${opens}"]`).click();
+  const reach = () => {
+    const section = document.querySelector(`[data-plot="${plotName}"]:has(.plot)`); // whose script has come
+    if (section?.clientWidth) section.scrollIntoView();
+    else requestAnimationFrame(reach);
   };
+  reach();
+}
 
-  // The fields that are not at their defaults. A text that nobody has touched is null.
-  const changed = (defaults, names, values) =>
-    names
-      .map((name, i) => [name, values[i] ?? (defaults[name] === "" ? "" : null)])
-      .filter(([name, value]) => value !== defaults[name]);
+// --- copies of what the form holds ----------------------------------------------------------------
 
-  window.copyLink = (defaults, names, values) => {
-    const link = address();
-    for (const [name, value] of changed(defaults, names, values)) link.searchParams.set(name, value ?? "");
-    copy(String(link), "copy-link", "Link");
-  };
+const address = () => new URL(location.pathname, location.origin);
 
-  // A script that runs the same through the API. JSON's texts and numbers are also Python's.
-  window.copyPython = (defaults, names, values) => {
-    const python = (value) => (value === null ? "None" : JSON.stringify(value));
-    const given = changed({ ...defaults, mode: null }, names, values); // the mode in any case
-    const script = [
-      "from gradio_client import Client",
-      "",
-      `client = Client(${python(address())})`,
-      "trace = client.predict(",
-      ...given.map(([name, value]) => `    ${name}=${python(value)},`),
-      '    api_name="/trace",',
-      ")",
-      'for name, lane in trace["lanes"].items():',
-      '    print(f"{name}:\\n{lane[\'text\']}\\n")',
-      "",
-    ].join("\n");
-    copy(script, "copy-python", "Python");
-  };
+/** The fields that are not at their defaults. A text that nobody has touched is null. */
+function changed(/** @type {Fields} */ defaults, /** @type {string[]} */ names, /** @type {unknown[]} */ values) {
+  return names
+    .map((name, i) => /** @type {const} */ ([name, values[i] ?? (defaults[name] === "" ? "" : null)]))
+    .filter(([name, value]) => value !== defaults[name]);
+}
 
-  // The theme that was chosen here outlives a reload. A browser may deny the storage.
-  const kept = (act) => {
-    try {
-      return act(localStorage);
-    } catch {
-      return null;
-    }
-  };
-  const theme = kept((storage) => storage.getItem("theme"));
-  if (theme) document.body.classList.toggle("dark", theme === "dark");
-  document.addEventListener("click", (event) => {
-    if (!event.target.closest("#theme")) return;
-    const dark = document.body.classList.toggle("dark");
-    kept((storage) => storage.setItem("theme", dark ? "dark" : "light"));
-  });
+/** @param {URL} link @param {Fields} defaults @param {string[]} names @param {unknown[]} values */
+export function linkTo(link, defaults, names, values) {
+  for (const [name, value] of changed(defaults, names, values)) link.searchParams.set(name, String(value ?? ""));
+  return String(link);
+}
+
+// A script that runs the same through the API. JSON's texts and numbers are also Python's.
+/** @param {URL} server @param {Fields} defaults @param {string[]} names @param {unknown[]} values */
+export function pythonFor(server, defaults, names, values) {
+  const python = (/** @type {unknown} */ value) => (value === null ? "None" : JSON.stringify(value));
+  const given = changed({ ...defaults, mode: null }, names, values); // the mode in any case
+  return `from gradio_client import Client
+
+client = Client(${python(server)})
+trace = client.predict(
+${given.map(([name, value]) => `    ${name}=${python(value)},\n`).join("")}    api_name="/trace",
+)
+for name, lane in trace["lanes"].items():
+    print(f"{name}:\\n{lane['text']}\\n")
+`;
+}
+
+/** @param {[Fields, string[], unknown[]]} form */
+const copyLink = (...form) => copy(linkTo(address(), ...form), "#copy-link", "Link");
+
+/** @param {[Fields, string[], unknown[]]} form */
+const copyPython = (...form) => copy(pythonFor(address(), ...form), "#copy-python", "Python");
+
+// Copies a text, and says so on the button for a while.
+async function copy(/** @type {string} */ text, /** @type {string} */ id, /** @type {string} */ what) {
+  const button = find(document, id);
+  button.dataset.label ??= String(button.textContent);
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = `${what} copied`;
+  } catch {
+    prompt(what, text); // where the browser denies access to the clipboard
+  }
+  setTimeout(() => button.replaceChildren(String(button.dataset.label)), 2000);
 }

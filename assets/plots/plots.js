@@ -1,151 +1,176 @@
 // Draws the figures that Python builds, in the colours of the theme. Each has a table, and both can be saved.
-const frames = Object.fromEntries(
-  [...element.querySelectorAll("[data-plot]")].map((holder) => [holder.dataset.plot, frame(holder)]),
-);
-const coarse = matchMedia("(pointer: coarse)").matches; // there, a finger on a plot scrolls the page
+import { find, findAll, make, table } from "../view/dom.js";
+import { subscribe } from "../view/view.js";
 
-function frame(holder) {
-  const title = holder.querySelector("h2");
-  const name = title.textContent;
-  const button = (text, what, act) => {
-    const pressed = make("button", { type: "button", textContent: text, onclick: () => act(made) });
-    pressed.setAttribute("aria-label", `${text} of “${name}”: ${what}`);
-    pressed.dataset.keep = text.toLowerCase();
-    return pressed;
-  };
-  const made = { holder, name, figure: null, table: null, csv: "", stale: false, seen: true, rests: 0 };
-  made.keep = make("span", { className: "keep", hidden: true },
-    button("PNG", "save the picture", savePicture), button("CSV", "save the table", saveFigures));
-  made.plot = make("div", { className: "plot" });
-  made.plot.setAttribute("role", "img");
-  made.plot.setAttribute("aria-label", `${name}; the table that follows has the same values`);
-  made.note = make("p", { className: "note" });
-  made.rows = make("div", { className: "table", tabIndex: 0 });
-  made.rows.setAttribute("role", "region");
-  made.rows.setAttribute("aria-label", `${name}, as a table`);
-  made.details = make("details", { hidden: true, ontoggle: () => fillTable(made) },
-    make("summary", { textContent: "As a table" }), made.rows);
-  const head = make("div", { className: "head" });
-  title.replaceWith(head);
-  head.append(title, made.keep);
-  holder.append(made.plot, made.note, made.details);
-  return made;
-}
-
-// --- drawing -----------------------------------------------------------------------------------
+const SHARE = 0.05; // of the time that drawing may take during a run
+const coarse = globalThis.matchMedia?.("(pointer: coarse)").matches; // there, a finger on a plot scrolls the page
+/** @type {Promise<any> | undefined} */
+let loading;
 
 // Plotly is large: it is fetched once, when the first plot is drawn.
 function plotly() {
-  return (window.plotlyLoading ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = new URL("gradio_api/file=" + props.plotly, document.baseURI);
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = reject;
-    document.head.append(script);
-  }));
+  loading ??= new Promise((resolve, reject) => {
+    const onload = () => resolve(/** @type {any} */ (window).Plotly);
+    const src = new URL("../plotly.min.js", import.meta.url).href;
+    document.head.append(make("script", { src, onload, onerror: reject }));
+  });
+  return loading;
 }
 
-// Python names colours by CSS variable; Plotly wants values.
-function coloured(value, style) {
-  if (typeof value === "string" && value.startsWith("var(")) {
-    return style.getPropertyValue(value.slice(4, -1)).trim();
-  }
-  if (Array.isArray(value)) return value.map((item) => coloured(item, style));
+/**
+ * The value with each CSS variable that Python names as a colour replaced by its value.
+ * @param {any} value
+ * @param {(name: string) => string} colourOf
+ * @returns {any}
+ */
+export function coloured(value, colourOf) {
+  if (typeof value === "string" && value.startsWith("var(")) return colourOf(value.slice(4, -1));
+  if (Array.isArray(value)) return value.map((item) => coloured(item, colourOf));
   if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, item]) => [key, coloured(item, style)]),
-  );
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, coloured(item, colourOf)]));
 }
 
-// In a hidden tab nothing has a size: its plots are drawn when it is opened. During a run, plots out of sight
-// wait, and drawing takes at most `SHARE` of the time, since the models may run on the same machine.
-const SHARE = 0.05;
-
-async function draw(frame) {
-  frame.stale = true;
-  if (!frame.figure || !frame.plot.offsetWidth) return;
-  const Plotly = await plotly();
-  const begins = performance.now();
-  const waits = !frame.table && (!frame.seen || begins < frame.rests);
-  if (!frame.stale || !frame.plot.offsetWidth || waits) return;
-  frame.stale = false;
-  const { data, layout } = coloured(frame.figure, getComputedStyle(document.body));
-  layout.dragmode = coarse ? false : "zoom";
-  frame.width = frame.plot.offsetWidth;
-  await Plotly.react(frame.plot, data, { ...layout, width: frame.width }, { displayModeBar: false });
-  frame.plot.dispatchEvent(new Event("drawn", { bubbles: true }));
-  const ends = performance.now();
-  frame.rests = ends + (ends - begins) / SHARE;
-}
-
-const sizes = new ResizeObserver(() => {
-  for (const frame of Object.values(frames)) {
-    if (frame.stale || frame.width !== frame.plot.offsetWidth) draw(frame);
-  }
-});
-
-const sights = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    const frame = Object.values(frames).find(({ plot }) => plot === target);
-    frame.seen = isIntersecting;
-    if (frame.seen && frame.stale) draw(frame);
-  }
-});
-
-function showPlots(value) {
-  for (const [name, shown] of Object.entries(JSON.parse(value).plots)) {
-    const frame = frames[name];
-    if (frame.figure?.layout.uirevision !== shown.layout.uirevision) frame.rests = 0; // another run
-    frame.figure = { data: shown.data, layout: shown.layout };
-    frame.table = shown.table; // these come at the end
-    frame.csv = shown.csv;
-    frame.plot.style.minHeight = `${shown.layout.height}px`;
-    frame.note.textContent = shown.note;
-    frame.keep.hidden = frame.details.hidden = !shown.table;
-    fillTable(frame);
-    draw(frame);
-  }
-}
-
-function fillTable(frame) {
-  if (frame.details.open && frame.table) frame.rows.replaceChildren(table(frame.table));
-}
-
-// --- saving -----------------------------------------------------------------------------------
-
-const fileName = (frame) => `dolly-${frame.holder.dataset.plot}`;
-
-// The picture has the current zoom and theme, and a title.
-async function savePicture(frame) {
-  const Plotly = await plotly();
+function themeColours() {
   const style = getComputedStyle(document.body);
-  const { data, layout } = coloured(frame.figure, style);
-  const picture = {
-    ...layout,
-    ...(frame.plot.layout && { xaxis: frame.plot.layout.xaxis, yaxis: frame.plot.layout.yaxis }),
-    paper_bgcolor: style.getPropertyValue("--card").trim(),
-    title: { text: frame.name, x: 0.02, y: 0.98, yanchor: "top", font: { color: style.getPropertyValue("--ink").trim() } },
-    margin: { ...layout.margin, t: 84 },
-  };
-  const size = { width: 1200, height: layout.height + 96, scale: 2 };
-  await Plotly.downloadImage({ data, layout: picture }, { format: "png", filename: fileName(frame), ...size });
+  return (/** @type {string} */ name) => style.getPropertyValue(name).trim();
 }
 
-function saveFigures(frame) {
-  const file = new Blob(["\ufeff", frame.csv], { type: "text/csv" }); // else Excel takes it for Latin-1
-  const link = make("a", { href: URL.createObjectURL(file), download: `${fileName(frame)}.csv` });
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
+/** A plot, with its table and its buttons, in a holder that Python has written. */
+class Frame {
+  figure = /** @type {any} */ (null); // its data and its layout
+  stale = false; // not drawn as it is now
+  seen = true;
+  rests = 0; // until then, in milliseconds of the page, it is not drawn again during a run
+  plot = make("div", { className: "plot", role: "img" });
+  #note = make("p", { className: "note" });
+  #rows = make("div", { className: "table", tabIndex: 0, role: "region" });
+  /** @type {{ columns: string[], rows: string[][] } | undefined} which comes at the end of a run */
+  #table;
+  #csv = "";
+  #width = 0; // as it was drawn
 
-for (const { plot } of Object.values(frames)) {
-  sizes.observe(plot);
-  sights.observe(plot);
-}
-new MutationObserver(() => {
-  for (const frame of Object.values(frames)) {
-    frame.rests = 0; // in the old colours it would not wait either
-    draw(frame);
+  constructor(/** @type {HTMLElement} */ holder) {
+    this.holder = holder;
+    const title = find(holder, "h2");
+    this.#name = String(title.textContent);
+    this.plot.ariaLabel = `${this.#name}; the table that follows has the same values`;
+    this.#rows.ariaLabel = `${this.#name}, as a table`;
+    const buttons = [
+      this.#button("PNG", "save the picture", () => this.#savePicture()),
+      this.#button("CSV", "save the table", () => this.#saveFigures()),
+    ];
+    this.#keep = make("span", { className: "keep", hidden: true }, ...buttons);
+    const summary = make("summary", {}, "As a table");
+    this.#details = make("details", { hidden: true, ontoggle: () => this.#fillTable() }, summary, this.#rows);
+    const head = make("div", { className: "head" });
+    title.replaceWith(head);
+    head.append(title, this.#keep);
+    holder.append(this.plot, this.#note, this.#details);
   }
-}).observe(document.body, { attributeFilter: ["class"] });
-subscribe(showPlots);
+
+  #name;
+  #keep;
+  #details;
+
+  #button(/** @type {string} */ text, /** @type {string} */ what, /** @type {() => void} */ onclick) {
+    const about = { type: "button", ariaLabel: `${text} of “${this.#name}”: ${what}`, onclick };
+    return make("button", { ...about, dataset: { keep: text.toLowerCase() } }, text);
+  }
+
+  show(/** @type {any} */ { data, layout, note, table, csv }) {
+    if (this.figure?.layout.uirevision !== layout.uirevision) this.rests = 0; // another run
+    this.figure = { data, layout };
+    [this.#table, this.#csv] = [table, csv];
+    this.plot.style.minHeight = `${layout.height}px`;
+    this.#note.textContent = note;
+    this.#keep.hidden = this.#details.hidden = !table;
+    this.#fillTable();
+    this.draw();
+  }
+
+  get resized() {
+    return this.#width !== this.plot.offsetWidth;
+  }
+
+  // In a hidden tab nothing has a size: its plots are drawn when it is opened. During a run, plots out of sight
+  // wait, and drawing takes at most `SHARE` of the time, since the models may run on the same machine.
+  async draw() {
+    this.stale = true;
+    if (!this.figure || !this.plot.offsetWidth) return;
+    const Plotly = await plotly();
+    const begins = performance.now();
+    const waits = !this.#table && (!this.seen || begins < this.rests);
+    if (!this.stale || !this.plot.offsetWidth || waits) return;
+    this.stale = false;
+    const { data, layout } = coloured(this.figure, themeColours());
+    this.#width = this.plot.offsetWidth;
+    Object.assign(layout, { dragmode: coarse ? false : "zoom", width: this.#width });
+    await Plotly.react(this.plot, data, layout, { displayModeBar: false });
+    this.plot.dispatchEvent(new Event("drawn", { bubbles: true }));
+    const ends = performance.now();
+    this.rests = ends + (ends - begins) / SHARE;
+  }
+
+  #fillTable() {
+    if (this.#details.open && this.#table) this.#rows.replaceChildren(table(this.#table));
+  }
+
+  get #fileName() {
+    return `dolly-${this.holder.dataset.plot}`;
+  }
+
+  // The picture has the current zoom and theme, and a title.
+  async #savePicture() {
+    const Plotly = await plotly();
+    const colourOf = themeColours();
+    const { data, layout } = coloured(this.figure, colourOf);
+    const { xaxis, yaxis } = /** @type {any} */ (this.plot).layout ?? layout;
+    const title = { text: this.#name, x: 0.02, y: 0.98, yanchor: "top", font: { color: colourOf("--ink") } };
+    const margin = { ...layout.margin, t: 84 };
+    const picture = { ...layout, xaxis, yaxis, paper_bgcolor: colourOf("--card"), title, margin };
+    const file = { format: "png", filename: this.#fileName };
+    const size = { width: 1200, height: layout.height + 96, scale: 2 };
+    await Plotly.downloadImage({ data, layout: picture }, { ...file, ...size });
+  }
+
+  #saveFigures() {
+    const file = new Blob(["\ufeff", this.#csv], { type: "text/csv" }); // else Excel takes it for Latin-1
+    const link = make("a", { href: URL.createObjectURL(file), download: `${this.#fileName}.csv` });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+}
+
+/**
+ * Shows the plots of a view; returns them by their names.
+ * @param {import("../view/view.js").View} view
+ */
+export default function plots(view) {
+  const all = findAll(view.element, "[data-plot]").map((holder) => new Frame(holder));
+  const frames = Object.fromEntries(all.map((frame) => [frame.holder.dataset.plot, frame]));
+  const sizes = new ResizeObserver(() => {
+    for (const frame of all) if (frame.stale || frame.resized) frame.draw();
+  });
+  const sights = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const frame = all.find(({ plot }) => plot === target);
+      if (!frame) continue;
+      frame.seen = isIntersecting;
+      if (frame.seen && frame.stale) frame.draw();
+    }
+  });
+  for (const { plot } of all) {
+    sizes.observe(plot);
+    sights.observe(plot);
+  }
+  new MutationObserver(() => {
+    for (const frame of all) {
+      frame.rests = 0; // in the old colours it would not wait either
+      frame.draw();
+    }
+  }).observe(document.body, { attributeFilter: ["class"] });
+  subscribe(view, (value) => {
+    for (const [name, shown] of Object.entries(JSON.parse(value).plots)) frames[name].show(shown);
+  });
+  return frames;
+}

@@ -1,2 +1,6 @@
 // A race that was disturbed is run again, with what the form holds.
-element.querySelector(".again").addEventListener("click", () => document.getElementById("run").click());
+import { find } from "../view/dom.js";
+
+export default function again(/** @type {import("../view/view.js").View} */ { element }) {
+  find(element, ".again").addEventListener("click", () => find(document, "#run").click());
+}

@@ -1,15 +1,12 @@
 // Fills each [data-field] with that field of the value, and styles the whole by its `state` and such.
-// Unchanged texts are not set again, so that a live region is announced once.
-const live = element.querySelector("[data-live]");
-const holders = [live, ...live.querySelectorAll("[data-field]")].filter((e) => e.dataset.field);
+import { fill, find } from "./dom.js";
+import { subscribe } from "./view.js";
 
-function show(value) {
-  const fields = JSON.parse(value);
-  for (const holder of holders) {
-    const text = fields[holder.dataset.field] ?? "";
-    if (holder.textContent !== text) holder.textContent = text;
-  }
-  for (const name of ["state", "mark", "alarm", "racing"]) live.dataset[name] = fields[name] ?? "";
+export default function fields(/** @type {import("./view.js").View} */ view) {
+  const live = find(view.element, "[data-live]");
+  subscribe(view, (value) => {
+    const shown = JSON.parse(value);
+    fill(live, shown);
+    for (const name of ["state", "mark", "alarm", "racing"]) live.dataset[name] = shown[name] ?? "";
+  });
 }
-
-subscribe(show);

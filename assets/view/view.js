@@ -1,22 +1,32 @@
 // A view shows its initial value, and then every value published under its name. Each output of an event
 // costs Gradio more time than a view needs to show it; so events have two hidden outputs, whose scripts
 // publish the values.
+import { listen } from "./dom.js";
 
-// The latest value of each view is kept for views that Gradio creates only when their tab is opened.
-function publish(name, value) {
-  (window.views ??= {})[name] = value;
+/**
+ * What Gradio gives a component, and `component.py` hands to the default export of its scripts.
+ * @typedef {{ element: HTMLElement, props: Record<string, any>, watch: (name: string, act: () => void) => void }} View
+ */
+
+// The latest value of each view, for views that Gradio creates only when their tab is opened.
+const page = /** @type {{ views?: Record<string, string> }} */ (globalThis);
+page.views ??= {};
+const latest = page.views;
+
+export function publish(/** @type {string} */ name, /** @type {string} */ value) {
+  latest[name] = value;
   document.dispatchEvent(new CustomEvent("update", { detail: { name, value } }));
 }
 
-// "1 token", "2 tokens"
-const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-
-function subscribe(show) {
-  const onUpdate = ({ detail }) => {
-    if (!element.isConnected) document.removeEventListener("update", onUpdate);
-    else if (detail.name === props.view) show(detail.value);
-  };
-  document.addEventListener("update", onUpdate);
-  const value = window.views?.[props.view] ?? props.value;
+/** @param {View} view @param {(value: any) => void} show */
+export function subscribe({ element, props }, show) {
+  listen(element, "update", ({ detail }) => detail.name === props.view && show(detail.value));
+  const value = latest[props.view] ?? props.value;
   if (value) show(value);
+}
+
+/** Calls back with the value of a hidden output, also with one that came before its script. */
+export function follow(/** @type {View} */ { props, watch }, /** @type {(value: string) => void} */ act) {
+  watch("value", () => act(props.value));
+  if (props.value) act(props.value);
 }

@@ -1,60 +1,73 @@
 // Shows the prediction at the sliders' acceptance and draft length. Python computes all of them; here, one is
 // picked.
-const whatIf = element.querySelector(".what-if");
-const sentence = whatIf.querySelector(".reason").textContent;
-const acceptance = whatIf.querySelector("[name=acceptance]"); // an index of `grid.acceptances`
-const length = whatIf.querySelector("[name=length]");
-let grid = null;
+import plots from "../plots/plots.js";
+import { find, findInput } from "../view/dom.js";
+import { subscribe } from "../view/view.js";
 
-function showGrid(value) {
-  const shown = JSON.parse(value);
-  grid = shown.grid;
-  whatIf.dataset.state = grid ? "known" : "none";
-  whatIf.querySelector(".reason").textContent = shown.reason || sentence;
-  if (!grid) return;
-  acceptance.max = grid.acceptances.length - 1;
-  length.max = grid.break_even.length;
-  asInRun();
-}
+const percent = (/** @type {number} */ share) => `${Math.round(100 * share)} %`;
 
-function asInRun() {
-  acceptance.value = grid.run.acceptance;
-  length.value = grid.run.length;
-  pick();
-}
-
-const percent = (share) => `${Math.round(100 * share)} %`;
-
-function pick() {
-  const [a, k] = [acceptance.valueAsNumber, length.valueAsNumber];
+/** The prediction in words, at an acceptance by its index and a draft length. */
+export function sentence(/** @type {any} */ grid, /** @type {number} */ a, /** @type {number} */ k) {
   const even = grid.break_even[k - 1];
-  label(acceptance, percent(grid.acceptances[a]));
-  label(length, String(k));
-
   const [draft, verify, other] = grid.shares[a][k - 1];
-  whatIf.querySelector(".predicted b").textContent = `${grid.speedup[a][k - 1].toFixed(2)}× predicted`;
-  whatIf.querySelector(".predicted span").textContent = [
+  return [
     `drafting ${draft} %, verifying ${verify} %, other ${other} % of the time`,
     `with K = ${k}, drafting pays ${even === null ? "at no acceptance" : `from an acceptance of ${percent(even)}`}`,
     `best draft length at this acceptance: ${grid.best[a] || "0, no drafting"}`,
   ].join(" · ");
+}
 
-  const lines = Object.fromEntries(frames.speedups.figure.data.map((line) => [line.meta, line]));
-  lines.curve.y = grid.speedup.map((row) => row[k - 1]);
-  [lines.here.x, lines.here.y] = [[grid.acceptances[a]], [grid.speedup[a][k - 1]]];
-  [lines.even.x, lines.even.y] = even === null ? [[], []] : [[even], [1]];
-  frames.parts.figure.data.forEach((part, i) => {
-    part.x = [...part.x.slice(0, -1), grid.milliseconds[a][k - 1][i]];
+export default function whatIf(/** @type {import("../view/view.js").View} */ view) {
+  const frames = plots(view);
+  const holder = find(view.element, ".what-if");
+  const reason = find(holder, ".reason");
+  const usual = String(reason.textContent);
+  const acceptance = findInput(holder, "[name=acceptance]"); // an index of `grid.acceptances`
+  const length = findInput(holder, "[name=length]");
+  let grid = /** @type {any} */ (null);
+
+  function asInRun() {
+    acceptance.value = grid.run.acceptance;
+    length.value = grid.run.length;
+    pick();
+  }
+
+  function pick() {
+    const [a, k] = [acceptance.valueAsNumber, length.valueAsNumber];
+    label(acceptance, percent(grid.acceptances[a]));
+    label(length, String(k));
+    find(holder, ".predicted b").textContent = `${grid.speedup[a][k - 1].toFixed(2)}× predicted`;
+    find(holder, ".predicted span").textContent = sentence(grid, a, k);
+
+    const even = grid.break_even[k - 1];
+    const { speedups, parts } = frames;
+    for (const line of speedups.figure.data) {
+      if (line.meta === "curve") line.y = grid.speedup.map((/** @type {number[]} */ row) => row[k - 1]);
+      if (line.meta === "here") [line.x, line.y] = [[grid.acceptances[a]], [grid.speedup[a][k - 1]]];
+      if (line.meta === "even") [line.x, line.y] = even === null ? [[], []] : [[even], [1]];
+    }
+    for (const [i, part] of parts.figure.data.entries()) {
+      part.x = [...part.x.slice(0, -1), grid.milliseconds[a][k - 1][i]];
+    }
+    speedups.draw();
+    parts.draw();
+  }
+
+  for (const slider of [acceptance, length]) slider.addEventListener("input", pick);
+  find(holder, "button").addEventListener("click", asInRun);
+  subscribe(view, (value) => {
+    const shown = JSON.parse(value);
+    grid = shown.grid;
+    holder.dataset.state = grid ? "known" : "none";
+    reason.textContent = shown.reason || usual;
+    if (!grid) return;
+    acceptance.max = String(grid.acceptances.length - 1);
+    length.max = grid.break_even.length;
+    asInRun();
   });
-  draw(frames.speedups);
-  draw(frames.parts);
 }
 
-function label(slider, text) {
-  slider.parentElement.querySelector(".value").textContent = text;
-  slider.setAttribute("aria-valuetext", text);
+function label(/** @type {HTMLInputElement} */ slider, /** @type {string} */ text) {
+  find(/** @type {HTMLElement} */ (slider.parentElement), ".value").textContent = text;
+  slider.ariaValueText = text;
 }
-
-for (const slider of [acceptance, length]) slider.addEventListener("input", pick);
-whatIf.querySelector("button").addEventListener("click", asInRun);
-subscribe(showGrid);

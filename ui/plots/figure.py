@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.record import Lane, Trace
 from ui.plots.table import Table
-
-PLOTLY = files("plotly") / "package_data" / "plotly.min.js"
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ from ui.laboratory import last_result
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.tab import RunTab
 
 _STYLES = {  # by model: colour, pattern of the bars, dash of the line
     "target": ("--verify-time", "", "solid"),
@@ -24,7 +24,7 @@ _STYLES = {  # by model: colour, pattern of the bars, dash of the line
 
 
 def picture(trace: Trace) -> Json:
-    """The data of `blocks.js`: the tokens that each cache keeps and rolls back, step by step."""
+    """The data of `cache.js`: the tokens that each cache keeps and rolls back, step by step."""
     kind = trace.kv_cache
     about = POLICIES[kind].about if kind in POLICIES else f"as “{kind}”."
     name, lane = shown_lane(trace)
@@ -170,6 +170,6 @@ TAB = RunTab(
         ),
     ),
     template="cache/cache.html",
-    scripts=(*PLOT_SCRIPTS, "cache/blocks"),
+    scripts=("cache/cache",),
     details=_details,
 )

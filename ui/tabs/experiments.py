@@ -15,7 +15,7 @@ from pipeline.models.choice import Choice
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
 from ui.laboratory import STUDIES, last_result, new_setup
-from ui.plots.figure import PLOTLY, Figure
+from ui.plots.figure import Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
 from ui.run.action import Action, Asked, Work
@@ -65,7 +65,7 @@ class ExperimentView:
         """Adds it to the page being built."""
         scripts = (*PLOT_SCRIPTS, "experiments/experiment")
         value = self.value(None, "saved")
-        return component(self.name, scripts, value, self.markup, plotly=str(PLOTLY))
+        return component(self.name, scripts, value, self.markup)
 
     @property
     def action(self) -> Action:

@@ -18,7 +18,7 @@ from ui.laboratory import last_result
 from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
-from ui.tabs.tab import PLOT_SCRIPTS, RunTab
+from ui.tabs.tab import RunTab
 
 _BEFORE = 60  # characters of the text before the example
 
@@ -252,6 +252,6 @@ TAB = RunTab(
     title="How it works",
     plots=(CERTIFICATE,),
     template="how/how.html",
-    scripts=(*PLOT_SCRIPTS, "how/how"),
+    scripts=("how/how",),
     details=_details,
 )

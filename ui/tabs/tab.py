@@ -11,11 +11,11 @@ import gradio as gr
 from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode
-from ui.plots.figure import PLOTLY, Json
+from ui.plots.figure import Json
 from ui.plots.plot import Plot, plots_json
 from ui.run.action import Action
 
-PLOT_SCRIPTS = ("plots/table", "plots/plots")
+PLOT_SCRIPTS = ("plots/plots",)
 Buttons = dict[Action, gr.Button]
 _PLOTS_HERE = "<!-- plots -->"
 
@@ -29,7 +29,7 @@ class Tab:
         plots: from top to bottom.
         actions: what visitors can start from it.
         template: a file of `assets/` with markup around the plots; "" for plots alone.
-        scripts: files of `assets/`, without `.js`.
+        scripts: modules of `assets/`, without `.js`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Tab:
         return buttons
 
     def add_view(self, value: str) -> None:
-        component(self.name, self.scripts, value, self.markup, plotly=str(PLOTLY))
+        component(self.name, self.scripts, value, self.markup)
 
     def add_buttons(self) -> Buttons:
         return {action: action.add_button() for action in self.actions}

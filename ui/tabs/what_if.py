@@ -20,7 +20,7 @@ from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
-from ui.tabs.tab import PLOT_SCRIPTS, Buttons, RunTab
+from ui.tabs.tab import Buttons, RunTab
 from ui.tabs.timings import PARTS
 
 _ACCEPTANCES = [step / 20 for step in range(21)]
@@ -292,7 +292,7 @@ TAB = WhatIf(
         ),
     ),
     template="whatif/whatif.html",
-    scripts=(*PLOT_SCRIPTS, "whatif/whatif"),
+    scripts=("whatif/whatif",),
     details=details,
     actions=(Action(name="measure-costs", label=_MEASURE, start=_measure),),
 )
