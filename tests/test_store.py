@@ -222,9 +222,9 @@ def configured(text):
 
 SPOILED = {  # how, and what is said of it
     "no weights": (lambda files: files.pop("model.safetensors"), "model.safetensors"),
-    "pickled": (
+    "no pickle": (
         lambda files: files.update({"pytorch_model.bin": files.pop("model.safetensors")}),
-        "pickled",
+        "damaged",
     ),
     "a missing shard": (shards, "model-2.safetensors"),
     "code of its own": (

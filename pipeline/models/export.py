@@ -18,6 +18,7 @@ from typing import Any, get_args
 from pipeline.errors import UserError
 from pipeline.models.json_file import read_json
 from pipeline.models.pairs import Weights
+from pipeline.models.pickled import PICKLED, PICKLED_INDEX, pickled_files
 from pipeline.progress import Progress
 
 Report = Callable[[Progress], None]
@@ -39,7 +40,6 @@ _COMPRESSION: dict[Weights, dict[str, Any]] = {
     "int4": {"bits": 4, "group_size": _INT4_GROUP, "sym": False},
     "int4-sym": {"bits": 4, "group_size": _INT4_GROUP, "sym": True},
 }
-_PICKLED = (".bin", ".pt", ".pth")
 _CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
@@ -55,11 +55,10 @@ def check_checkpoint(
         files: the names of all its files, if not all are in the folder yet.
 
     Raises:
-        UserError: the configuration, the tokenizer or weights are missing, the weights are pickled,
-            it needs its own code, which is not allowed, or a package for the conversion is missing.
+        UserError: the configuration, the tokenizer or weights are missing, it needs its own code,
+            which is not allowed, or a package for the conversion is missing.
     """
-    if files is None:
-        files = {file.name for file in folder.iterdir()}
+    files = {file.name for file in folder.iterdir()} if files is None else {*files}
     for package in _CONVERTS:
         if find_spec(package) is None:
             remedy = f"needs {package}; add it with: pip install -r requirements.txt"
@@ -74,13 +73,10 @@ def check_checkpoint(
         raise UserError("model", str(folder), remedy)
     index = read_json(folder / _INDEX)
     wanted = sorted(set(index["weight_map"].values())) if index else [_WEIGHTS]
-    missing = [name for name in wanted if name not in files]
-    if not missing:
-        return
-    if not index and any(name.endswith(_PICKLED) for name in files):
-        remedy = "has pickled weights, which may run anything; only safetensors are read"
-        raise UserError("model", str(folder), remedy)
-    raise UserError("model", str(folder), f"lacks {', '.join(missing)}; add what is missing")
+    if not index and _WEIGHTS not in files and files & {PICKLED, PICKLED_INDEX}:
+        wanted = pickled_files(folder)
+    if missing := [name for name in wanted if name not in files]:
+        raise UserError("model", str(folder), f"lacks {', '.join(missing)}; add what is missing")
 
 
 def check_weights(folder: Path, remote_code: bool = False) -> None:

@@ -20,6 +20,7 @@ from pipeline.errors import UserError
 from pipeline.models.export import check_checkpoint, export
 from pipeline.models.hub import Hub
 from pipeline.models.pairs import Model, Pair
+from pipeline.models.pickled import is_pickled, write_safetensors
 from pipeline.progress import Progress
 
 Files = Mapping[str, int]  # bytes of each
@@ -73,7 +74,7 @@ class Store:
         found = self.find(model)
         if found is None:
             local = _local(model)
-            if local and not any(local.glob(f"*{_WEIGHTS}")):
+            if local and not any(_has_weights(file.name) for file in local.iterdir()):
                 remedy = f"holds neither an {_XML} nor a checkpoint; name another folder"
                 raise UserError("model", model.id, remedy)
             get = f"python -m pipeline.convert {model.id} --weights {model.weights}"
@@ -114,7 +115,7 @@ class Store:
             return source
         own = files or self._hub.files(model.id)
         wanted = _checkpoint_files(model, own)
-        small = {file: size for file, size in wanted.items() if not file.endswith(_WEIGHTS)}
+        small = {file: size for file, size in wanted.items() if not _has_weights(file)}
         without_weights = yield from self._hub.fetch(model.id, small)
         check_checkpoint(without_weights, model.remote_code, own)
         return (yield from self._hub.fetch(model.id, wanted))
@@ -202,6 +203,7 @@ def _local(model: Model) -> Path | None:
 def _checkpoint_files(model: Model, files: Files) -> Files:
     """The files to fetch of a checkpoint. `check_checkpoint` reports those that are missing."""
     weights = [f for f in files if f.endswith(_WEIGHTS) and "/" not in f]
+    weights = weights or [f for f in files if is_pickled(f)]
     code = [f for f in files if f.endswith(".py")] if model.remote_code else []
     texts = [f for f in files if f.endswith((".json", ".jinja")) and "/" not in f]
     if "config.json" not in texts:
@@ -209,9 +211,13 @@ def _checkpoint_files(model: Model, files: Files) -> Files:
     return {file: files[file] for file in (*texts, *code, *weights)}
 
 
+def _has_weights(name: str) -> bool:
+    return name.endswith(_WEIGHTS) or is_pickled(name)
+
+
 def _newer(source: Path, kept: Path) -> bool:
     """Whether a checkpoint changed after it was converted."""
-    weights = [*source.glob(f"*{_WEIGHTS}")]
+    weights = [file for file in source.iterdir() if _has_weights(file.name)]
     last = max((file.stat().st_mtime for file in weights), default=0.0)
     return last > (kept / _XML).stat().st_mtime
 
@@ -246,6 +252,7 @@ def _exported(source: Path, out: Path, model: Model) -> Iterator[Progress]:
         worker.join()
         path.unlink(missing_ok=True)
         _delete_partial(out)
+        _delete_partial(_unpickled(out, model))
 
 
 def _delete_partial(place: Path) -> None:
@@ -263,9 +270,17 @@ def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> N
     with suppress(OSError):  # Windows keeps a file that is open
         log.unlink()  # both processes still have it open, and a kill leaves nothing
     try:
+        if not any(source.glob(f"*{_WEIGHTS}")):
+            pickled, source = source, _unpickled(out, model)
+            write_safetensors(pickled, source, reports.put)
         export(source, out, model.weights, reports.put, model.remote_code)
     except UserError as error:
         reports.put(error)
+
+
+def _unpickled(out: Path, model: Model) -> Path:
+    """Where a checkpoint with pickled weights is kept with safetensors, for all precisions."""
+    return out.with_name(f"{out.name.removesuffix(model.weights)}safetensors")
 
 
 def _end_with_parent() -> None:

@@ -48,10 +48,13 @@ def prepare_paged(model: ov.Model, family: str, device: str, **added: bool) -> N
     """
     from openvino._offline_transformations import paged_attention_transformation
 
+    from pipeline.runtime.attention import fuse_attention
+
     if not device.startswith("CPU"):
         raise UnsupportedPolicyError(f"{device} keeps its own cache")
     if family not in _FAMILIES:
         raise UnsupportedPolicyError(f"not verified for the family {family}")
+    fuse_attention(model)
     try:
         paged_attention_transformation(model, **added)
     except RuntimeError as error:
