@@ -27,7 +27,7 @@ class Condition:
     """A way to answer a request.
 
     Attributes:
-        name: unique in its experiment.
+        name: unique in its study.
         dolly: the pair.
         mode: one lane.
         changes: fields of the request that it replaces.
@@ -67,7 +67,7 @@ class Answers:
 
     Attributes:
         conditions: names of those that are compared.
-        planned: the number of answers of the whole experiment.
+        planned: the number of answers of the whole study.
         answers: in the order in which they were measured.
     """
 
@@ -176,7 +176,7 @@ def tabulated(
     rows: Callable[[Answers], Iterator[Row]],
     pair: Mapping[str, Any],
 ) -> Generator[Result, None, None]:
-    """The results so far of an experiment that measures answers. The table is computed only when
+    """The results so far of a study that measures answers. The table is computed only when
     there is another answer.
     """
     result, latest = Result(pair=pair), None

@@ -1,4 +1,4 @@
-"""Prompts by kind, shared by all benchmarks that compare times."""
+"""Prompts by kind, shared by all studies that compare times."""
 
 from __future__ import annotations
 

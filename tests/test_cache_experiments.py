@@ -1,4 +1,4 @@
-"""The experiments on caches: what they measure, on the tiny pair."""
+"""The studies of caches: what they measure, on the tiny pair."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def tiny_setup():
 
 @pytest.fixture(scope="module")
 def sizes():
-    """A short form of the experiment's rows, by cache and context."""
+    """A short form of the study's rows, by cache and context."""
     *_, result = cache.measured(load, CONTEXT, 1, Result())
     assert result.complete
     return {(row["cache"], row["context"]): row for row in result.rows}
@@ -117,13 +117,13 @@ def test_selective_caches_are_compared_with_the_whole_one():
 @pytest.mark.parametrize(("mass", "said"), [(2.5, "no better"), (2.1, "better")])
 def test_the_sentence_on_selective_caches_says_which_rule_is_better(mass, said):
     """On average: in the shorter text here, the window loses nothing."""
-    experiment = window.STUDY
+    study = window.STUDY
     rows = [
         {"tokens": tokens, "kept": kept, "top1": 1.0, "loss": loss, "mb": 1.0}
         for tokens, of_window in ((1024, 2.0), (4096, 2.6))
         for kept, loss in (("whole", 2.0), ("window", of_window), ("mass", mass))
     ]
-    sentence = experiment.conclude(rows)
+    sentence = study.conclude(rows)
     assert f"by attention mass is {said} than the first block" in sentence
     assert f"it adds {mass - 2:.2f} nats per token" in sentence
     assert f"the window 0.30 and 100 %; in the longest text they add {mass - 2:.2f} and 0.60." in (

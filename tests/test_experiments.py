@@ -362,7 +362,7 @@ def test_a_study_without_a_result_says_so(monkeypatch):
     value = shown(ExperimentView(request.STUDY), None, "saved")
     assert value["experiment"]["sentence"] == "Not measured yet."
     assert value["experiment"]["plotted"] == "no"
-    assert value["plots"]["request"]["table"]["rows"] == []
+    assert value["plots"]["study_request"]["table"]["rows"] == []
 
 
 # --- in the browser -------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_a_study_is_run_on_the_page(page):
     expect(page.locator(".panes[data-source=record]")).to_be_visible()  # the run shown stays
     with page.expect_download() as download:
         of_request.locator("[data-keep=csv]").click()
-    assert download.value.suggested_filename == "dolly-request.csv"
+    assert download.value.suggested_filename == "dolly-study_request.csv"
 
 
 def test_a_study_is_stopped_where_it_was_started(page, dolly):

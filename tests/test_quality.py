@@ -1,4 +1,4 @@
-"""How near distributions are to a reference's, and the experiment on the precision of weights."""
+"""How near distributions are to a reference's, and the study of the precision of weights."""
 
 import numpy as np
 import pytest

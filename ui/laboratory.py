@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 try:
     from lab import registry, saved, study
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "lab":
+except ImportError as error:
+    if error.name != "lab":  # of something else, or in it
         raise
     STUDIES: Mapping[str, Study] = {}
 else:

@@ -54,7 +54,7 @@ class ExperimentView:
         chart = experiment.chart
         heading = chart.axis or experiment.column(chart.y[0]).heading
         self.plot: Plot[Shown] = Plot(
-            name=experiment.name,
+            name=f"study_{experiment.name}",  # other plots have names like a study's
             heading=f"{heading[0].upper()}{heading[1:]}",
             sentence=chart.reading,
             draw=self._draw,
