@@ -171,7 +171,7 @@ def test_a_visitor_leaves_its_race_while_others_still_come(monkeypatch):
     assert [visit.outcome for visit in visits].count("answered") == 5
 
 
-def test_delays_are_by_the_place_in_the_queue():
+def test_delays_are_medians_by_the_place_in_the_queue():
     seen = [(2, 3.0), (None, 0.1), (0, 1.0), (2, 5.0), (1, None)]
     visits = [Visit(0, FIRST.request, "answered", 0.0, *each) for each in seen]
     assert visitors.delays(visits) == {"0": 1.0, "2": 4.0}

@@ -92,11 +92,6 @@ def test_the_same_visitors_wait_no_longer_with_another_replica(visits, replicas)
     assert (waited[1] <= waited[0] + 1e-9).all()
 
 
-@given(VISITS)
-def test_with_a_replica_for_each_visitor_nobody_waits(visits):
-    assert simulated(visits, len(visits))[2].max() == 0
-
-
 @pytest.mark.parametrize(("replicas", "share"), [(1, 0.5), (1, 0.8), (4, 0.8), (16, 0.9)])
 def test_with_exponential_races_it_agrees_with_the_formula(replicas, share):
     """Within five standard errors; the seed is fixed."""

@@ -90,15 +90,11 @@ class Served:
         self.dolly, self.streams = dolly, []
         monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
         self.server = Replica(Choice(PAIR, Everything()), 1, lambda choice: dolly)
-        self.warmed = [run.trace() for run in dolly.started]
         dolly.started.clear()
         description = pickle.loads(pickle.dumps(described(self.server)))
         self.engine = Replicas(PAIR, Tokens(), description, self._call)
-        self.failure = None
 
     def _call(self, *asked):
-        if self.failure:
-            raise self.failure
         self.streams.append(Streamed(self.server, *asked))
         return self.streams[-1]
 
@@ -107,16 +103,6 @@ def described(server):
     """What a replica says of itself; in a thread, since a browser's loop runs in the tests' own."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, server.describe()).result()
-
-
-def unloaded(monkeypatch):
-    """A replica that could not load its pair."""
-
-    def load(choice):
-        raise UserError("model", "x", "choose another")
-
-    monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
-    return Replica(Choice(PAIR, Everything()), 1, load)
 
 
 class Handle:
@@ -287,12 +273,6 @@ def test_a_replica_that_is_lost_is_one_line_and_the_visitor_can_run_again(served
     assert "identical text" in last.status.line
 
 
-def test_where_every_replica_is_busy_the_visitor_is_told_to_come_back(served):
-    served.failure = FULL
-    *_, last = Session().race(served.engine, REQUEST, Turn())
-    assert last.notice == str(FULL)
-
-
 @pytest.mark.parametrize(("error", "status"), [(FULL, 429), (LOST, 503)])
 def test_the_chat_api_answers_with_the_status_of_its_kind(error, status):
     refusal = chat_error(error)
@@ -318,38 +298,28 @@ def test_earlier_answers_go_to_the_replica_with_the_drafter_that_copies_them(ser
         assert bool(run.trace().speculative.remembered) == remembered
 
 
-def test_the_memory_of_a_replica_is_seen_here(served):
-    assert served.engine.memory_uses() == ()
-    served.dolly.memory = (MemoryUse("the process", 9, 10, "Choose a smaller pair"),)
-    for _ in range(2):
-        list(served.engine.start(REQUEST))
-        assert served.engine.memory_uses() == served.dolly.memory
-
-
-def test_a_replica_that_cannot_load_its_pair_says_why(monkeypatch):
-    assert str(described(unloaded(monkeypatch))) == "model: “x” — choose another."
-
-
-def test_a_replica_has_as_many_threads_as_cores(monkeypatch):
-    loaded = []
+def test_a_replica_has_a_thread_for_each_core_and_has_raced_before_its_first_visitor(monkeypatch):
+    loaded, dolly = [], FakeDolly(PLAIN)
 
     def load(choice):
         loaded.append(choice.threads)
-        return FakeDolly(PLAIN)
+        return dolly
 
     monkeypatch.setattr(replica, "claim", lambda size: Pinned(tuple(range(size)), None))
     Replica(Choice(PAIR, Everything(), threads=0), 3, load)
     assert loaded == [3]
-
-
-def test_a_replica_has_raced_before_its_first_visitor_comes(served):
-    (trace,) = served.warmed
+    (trace,) = [run.trace() for run in dolly.started]
     assert trace.finished
     assert {"autoregressive", "speculative"} == {*trace.lanes}
 
 
-def test_a_replica_that_cannot_load_its_pair_refuses_every_run(monkeypatch):
-    broken = unloaded(monkeypatch)
+def test_a_replica_that_cannot_load_its_pair_says_why_and_refuses_every_run(monkeypatch):
+    def load(choice):
+        raise UserError("model", "x", "choose another")
+
+    monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
+    broken = Replica(Choice(PAIR, Everything()), 1, load)
+    assert str(described(broken)) == "model: “x” — choose another."
     engine = Replicas(PAIR, Tokens(), ABOUT, partial(Streamed, broken))
     with pytest.raises(UserError, match="model: “x” — choose another"):
         list(engine.start(REQUEST))
@@ -363,40 +333,38 @@ def test_every_replica_describes_itself_before_the_pair_counts_as_loaded():
     assert not later.answers
 
 
-def test_where_ray_refuses_a_run_the_line_survives_its_cancelling(served):
+def test_where_every_replica_is_busy_the_line_is_told_and_the_run_ends_in_its_trace(served):
     """Cancelling a Ray response that has failed raises the failure again."""
-    served.engine._call = lambda *asked: _Stream(Refused())
-    run = served.engine.start(REQUEST)
-    with pytest.raises(UserError, match="every replica is busy"):
-        list(run)
-    assert run.trace().speculative.finish is FinishReason.ERROR
+
+    def refuse(*asked):
+        raise FULL
+
+    for call in (refuse, lambda *asked: _Stream(Refused())):
+        served.engine._call = call
+        run = served.engine.start(REQUEST)
+        with pytest.raises(UserError, match="every replica is busy"):
+            list(run)
+        assert run.trace().speculative.finish is FinishReason.ERROR
+        *_, last = Session().race(served.engine, REQUEST, Turn())
+        assert last.notice == str(FULL)
 
 
-def test_a_run_that_no_replica_could_be_asked_for_ends_in_its_trace(served):
-    served.failure = FULL
-    run = served.engine.start(REQUEST)
-    with pytest.raises(UserError, match="every replica is busy"):
-        list(run)
-    assert run.trace().speculative.finish is FinishReason.ERROR
-
-
-def test_a_lost_replica_no_longer_uses_memory(served):
+def test_the_memory_of_a_replica_is_seen_here_until_it_is_lost(served, monkeypatch):
+    assert served.engine.memory_uses() == ()
     served.dolly.memory = (MemoryUse("the process", 9, 10, "Choose a smaller pair"),)
+    for _ in range(2):
+        list(served.engine.start(REQUEST))
+        assert served.engine.memory_uses() == served.dolly.memory
+    with monkeypatch.context() as patch:
+        patch.setattr(replicas, "_KEPT", -1.0)  # as if its last report were long ago
+        assert served.engine.memory_uses() == ()
     served.dolly.pause = 0.01
     updates = iter(served.engine.start(LONG))
     assert any(updates)
     assert served.engine.memory_uses() == served.dolly.memory
-    served.streams[0].break_off()
+    served.streams[-1].break_off()
     with pytest.raises(UserError, match="its process ended"):
         list(updates)
-    assert served.engine.memory_uses() == ()
-
-
-def test_a_replica_lost_while_it_is_idle_no_longer_uses_memory(served, monkeypatch):
-    served.dolly.memory = (MemoryUse("the process", 9, 10, "Choose a smaller pair"),)
-    list(served.engine.start(REQUEST))
-    assert served.engine.memory_uses() == served.dolly.memory
-    monkeypatch.setattr(replicas, "_KEPT", -1.0)  # as if its last report were long ago
     assert served.engine.memory_uses() == ()
 
 

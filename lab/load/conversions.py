@@ -192,30 +192,14 @@ def _works(cache: Path) -> bool:
     return OVModel(models[0]).sequence().forward([1, 2], logits_to_keep=1).logits.size > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A way to disturb a conversion.
-
-    Attributes:
-        run: given an empty folder, and the checkpoint.
-        status: the exit status that is expected; None of one that is killed.
-    """
-
-    run: Callable[[Path, Path], Outcome]
-    status: int | None
-
-
+# How a conversion is disturbed, given an empty folder and the checkpoint; and the exit status that
+# is expected, None of one that is killed.
+Case = tuple[Callable[[Path, Path], Outcome], int | None]
 CASES: Mapping[str, Case] = {
-    **{
-        f"a disk of {size} KiB": Case(partial(on_a_disk, f"size={size}k"), _REFUSED)
-        for size in DISKS
-    },
-    "a read-only cache": Case(partial(on_a_disk, "ro"), _REFUSED),
-    "two at once": Case(two_at_once, 0),
-    **{
-        f"killed: {stage}": Case(partial(killed, reached), None)
-        for stage, reached in STAGES.items()
-    },
+    **{f"a disk of {size} KiB": (partial(on_a_disk, f"size={size}k"), _REFUSED) for size in DISKS},
+    "a read-only cache": (partial(on_a_disk, "ro"), _REFUSED),
+    "two at once": (two_at_once, 0),
+    **{f"killed: {stage}": (partial(killed, reached), None) for stage, reached in STAGES.items()},
 }
 
 
@@ -228,19 +212,15 @@ def measure(work: Path, cases: Sequence[str] = tuple(CASES)) -> Finding:
     """
     checkpoint = work / "checkpoint"
     _write_checkpoint(checkpoint)
-    outcomes = {}
+    outcomes, found = {}, list[str]()
     for number, case in enumerate(cases):
         folder = work / str(number)
         folder.mkdir()
-        outcomes[case] = CASES[case].run(folder, checkpoint)
-    return Finding(
-        {"cases": {case: asdict(outcome) for case, outcome in outcomes.items()}},
-        tuple(
-            f"{case}: {line}"
-            for case, outcome in outcomes.items()
-            for line in failures(outcome, CASES[case].status)
-        ),
-    )
+        convert, status = CASES[case]
+        outcome = convert(folder, checkpoint)
+        outcomes[case] = asdict(outcome)
+        found += (f"{case}: {line}" for line in failures(outcome, status))
+    return Finding({"cases": outcomes}, tuple(found))
 
 
 def _write_checkpoint(folder: Path) -> None:
