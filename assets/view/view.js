@@ -23,6 +23,7 @@ export function subscribe({ element, props }, show) {
   listen(element, "update", ({ detail }) => detail.name === props.view && show(detail.value));
   const value = latest[props.view] ?? props.value;
   if (value) show(value);
+  element.closest(`#${props.view}`)?.setAttribute("data-mounted", ""); // the style sheet shows it now
 }
 
 /** Calls back with the value of a hidden output, also with one that came before its script. */
