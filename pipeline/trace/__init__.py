@@ -1,4 +1,4 @@
-"""`trace@1`, the record of a run: recorder, reader and metrics.
+"""`trace@1`, the record of a run: recording, reader and metrics.
 
 Depends on the events of decoding; not on models or tokenizers.
 """
