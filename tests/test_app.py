@@ -75,7 +75,7 @@ def test_threads_below_none_are_one_line_and_status_2(run):
 def test_replicas_without_ray_and_a_cluster_without_replicas_are_one_line(run, monkeypatch):
     monkeypatch.setattr(app, "find_spec", lambda _: None)
     written = run("--replicas", "2")
-    assert written.err.startswith("replicas: 2 — they need Ray: pip install -r requirements-ser")
+    assert written.err.startswith('replicas: 2 — they need Ray: pip install "ray[serve]==')
     assert run("--ray-address", "here:6379").err.startswith("ray address: “here:6379” — say how")
 
 
