@@ -135,7 +135,7 @@ def _cluster(args: argparse.Namespace) -> Cluster | None:
             raise UserError("ray address", args.ray_address, "say how many --replicas it shall run")
         return None
     if find_spec("ray") is None:
-        remedy = "they need Ray: pip install -r requirements-serving.txt"
+        remedy = 'they need Ray: pip install "ray[serve]==2.60.0"'
         raise UserError("replicas", args.replicas, remedy)
     from serving.cluster import Cluster
 
@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "replicas",
         "race N visitors at once, in processes with cores of their own: --threads each, or "
-        "an equal share; fixes the pair; needs requirements-serving.txt",
+        "an equal share; fixes the pair; needs Ray (ray[serve])",
         type=_from_one("replicas"),
         metavar="N",
     )

@@ -1,0 +1,167 @@
+"""What is installed: the requirements files and the wheel, whose command serves from any folder."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from gradio_client import Client
+
+from pipeline.models.pairs import DEFAULT_PAIR
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS = ("pipeline", "ui", "serving", "lab", "assets")
+ADDRESS = r"http://[\d.:]+"
+
+
+def declared(*extras):
+    """The project's requirements with those extras, and with those that they name."""
+    groups = PROJECT["project"]["optional-dependencies"]
+    found = {*PROJECT["project"]["dependencies"]}
+    for requirement in [each for extra in extras for each in groups[extra]]:
+        own = re.fullmatch(r"dolly-twice\[([\w,]+)\]", requirement)
+        found |= declared(*own[1].split(",")) if own else {requirement}
+    return found
+
+
+def required(name):
+    """What a requirements file installs, with the files that it reads."""
+    lines = [line.split("#")[0].strip() for line in (ROOT / name).read_text().splitlines()]
+    found = {line for line in lines if line and not line.startswith("-r ")}
+    return found.union(*(required(line[3:]) for line in lines if line.startswith("-r ")))
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [
+        ("requirements-runtime.txt", ()),
+        ("requirements.txt", ("convert",)),
+        ("requirements-dev.txt", ("dev",)),
+    ],
+)
+def test_the_requirements_are_the_projects(name, extras):
+    assert required(name) == declared(*extras)
+    assert all(re.fullmatch(r"[\w.-]+(\[\w+\])?==[\w.]+", each) for each in required(name))
+
+
+def test_there_are_no_other_requirements():
+    assert {*PROJECT["build-system"]["requires"]} < declared("dev")
+    assert len([*ROOT.glob("requirements*.txt")]) == 3
+
+
+def test_the_message_about_ray_names_the_version_that_is_required():
+    (ray,) = PROJECT["project"]["optional-dependencies"]["serving"]
+    assert f'pip install "{ray}"' in (ROOT / "app.py").read_text()
+
+
+# --- the wheel ------------------------------------------------------------------------------------
+
+
+def environment():
+    """Without a path to the repository, and without a hub."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return kept | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT)
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True)
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory):
+    """The programs of an environment with the wheel, and with the packages of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    places = {"base": str(folder), "platbase": str(folder)}
+    there = Path(sysconfig.get_path("purelib", vars=places))
+    paths = [path for path in sys.path if path.endswith("site-packages")]
+    (there / "shared.pth").write_text("\n".join(paths))
+    install = ("install", "--quiet", "--no-deps", "--no-index", "--no-compile", wheel)
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, *install], check=True)
+    return python.parent
+
+
+@pytest.fixture
+def dolly(programs, tmp_path):
+    """Runs the command in an empty folder."""
+
+    def run(*arguments):
+        command = [programs / "dolly", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment(), capture_output=True, text=True
+        )
+
+    return run
+
+
+def test_the_wheel_is_one_package_with_every_file_that_the_commands_read(wheel):
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    command = ["git", "ls-files", *FOLDERS]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    read = {name for name in listed.stdout.split() if not name.endswith((".png", ".svg", ".webp"))}
+    own = {"dolly_twice/__init__.py", "dolly_twice/__main__.py", "dolly_twice/app.py"}
+    assert held == own | {f"dolly_twice/{name}" for name in read}
+    assert "dolly_twice/pipeline/py.typed" in held
+    assert "dolly_twice/assets/models/dolly-smol/target/openvino_model.bin" in held
+
+
+def test_its_names_are_hidden_from_others(programs):
+    code = f"import importlib.util as u; print([n for n in {FOLDERS} if u.find_spec(n)])"
+    done = subprocess.run(
+        [programs / "python", "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_command_answers_and_lists_from_any_folder(dolly, tmp_path):
+    (tmp_path / "pipeline.py").write_text("raise SystemExit('not this one')")
+    asked = dolly("ask", "Why is the sky blue?", "--max-new-tokens", "8")
+    assert asked.returncode == 0, asked.stderr
+    assert "identical text" in asked.stdout
+    listed = dolly("lab", "--list")
+    assert "lossless" in listed.stdout, listed.stderr
+    assert "usage: " in dolly("convert", "--help").stdout
+    assert dolly("ask", "").returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.py"]
+
+
+def test_a_command_that_is_not_there_is_one_line(dolly):
+    wrong = dolly("sevre")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "command: “sevre” — choose from serve, ask, convert, lab.\n"
+    helped = dolly("--help")
+    assert helped.returncode == 0
+    assert all(name in helped.stdout for name in ("serve", "ask", "convert", "lab"))
+
+
+def test_it_serves_a_race_from_any_folder(programs, tmp_path):
+    command = [programs / "dolly", "serve", "--fixed-pair"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            url = next(url for line in process.stdout for url in re.findall(ADDRESS, line))
+            with closing(Client(url, verbose=False)) as client:
+                trace = client.predict("Why?", max_new_tokens=8, api_name="/trace")
+        finally:
+            process.terminate()
+            process.communicate()
+    assert trace["pair"]["name"] == DEFAULT_PAIR
+    lanes = trace["lanes"]
+    assert lanes["autoregressive"]["text"] == lanes["speculative"]["text"] != ""
+    assert process.returncode == 0
+    assert [*tmp_path.iterdir()] == []
