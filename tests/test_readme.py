@@ -1,7 +1,8 @@
-"""What the Markdown files name exists: files of the tree, modules, links and headings."""
+"""What the Markdown files name exists, and their figures are those of committed results."""
 
 import json
 import re
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,19 +13,19 @@ import lab.__main__
 import pipeline.__main__
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+README, RESULTS, ARCHITECTURE, HOSTING = (
+    ROOT / name
+    for name in ("README.md", "docs/results.md", "docs/architecture.md", "docs/hosting.md")
+)
 WRITTEN = (
-    *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"),
-    *(ROOT / "lab" / "README.md", ROOT / "serving" / "README.md"),
+    *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "serving" / "README.md"),
+    *sorted(ROOT.glob("docs/*.md")),
 )
-MARKDOWN = (
-    *WRITTEN,
-    ROOT / "lab" / "training" / "README.md",
-    *sorted(ROOT.glob("assets/models/**/README.md")),
-)
+MARKDOWN = (*WRITTEN, *ROOT.glob("lab/**/README.md"), *ROOT.glob("assets/models/**/README.md"))
 FLAG = r"(?<![\w-])--[a-z]+(?:-[a-z]+)*"
 OTHERS = ("    docker", "    git", "    hf", "    pip")  # commands of other programs
-LINE, WORDS = 100, 1200  # columns of a line of prose; words of the README
+LINE = 100  # columns of a line of prose
+WORDS = {README: 900, RESULTS: 4000}
 
 as_path = pytest.mark.parametrize("path", MARKDOWN, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -35,46 +36,40 @@ def body(path):
     return text.split("\n---\n", 1)[1] if text.startswith("---\n") else text
 
 
-def tree():
-    """Every path of the README's tree, and the folders whose files are listed below them."""
-    paths, listing, stack = [], set(), []
-    for line in body(README).split("\n## Source tree\n")[1].splitlines():
-        if not line.startswith("    "):
-            continue
-        depth = (len(line) - len(line.lstrip()) - 4) // 2
-        names = re.split(r"  +", line.strip())[0].split(", ")
-        stack = stack[:depth]
-        if stack:
-            listing.add("".join(stack))
-        paths += ["".join(stack) + name for name in names]
-        stack.append(names[0])
-    return paths, listing
-
-
 def anchors(path):
     """The fragments of its headings, as GitHub forms them."""
     headings = re.findall(r"^#+ (.+)$", body(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_path_of_the_tree_exists():
-    paths, _ = tree()
-    assert len(paths) > 20
-    missing = [path for path in paths if not (ROOT / path).exists()]
-    assert missing == []
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_every_folder_of_the_tree_exists_and_every_package_has_a_line():
+    paths, stack = [], []
+    for line in body(ARCHITECTURE).splitlines():
+        if line.startswith("    "):
+            depth = (len(line) - len(line.lstrip()) - 4) // 2
+            name, about = re.split(r"  +", line.strip(), maxsplit=1)
+            assert about
+            stack = [*stack[:depth], name]
+            paths.append("".join(stack))
     assert [path for path in paths if (ROOT / path).is_dir() != path.endswith("/")] == []
+    packages = {
+        f"{file.parent.relative_to(ROOT)}/"
+        for pattern in ("*/__init__.py", "pipeline/**/__init__.py", "ui/**/__init__.py")
+        for file in ROOT.glob(pattern)
+    }
+    assert len(packages) > 10
+    assert packages - {*paths} == set()
 
 
-def test_the_tree_names_every_module_or_its_folder():
-    paths, listing = tree()
-    closed = tuple(path for path in paths if path.endswith("/") and path not in listing)
-    files = [*ROOT.glob("*.py")]
-    for package in ROOT.glob("*/__init__.py"):
-        files += package.parent.rglob("*.py")
-    modules = [str(file.relative_to(ROOT)) for file in files if file.name != "__init__.py"]
-    assert len(modules) > 100
-    unnamed = [path for path in modules if path not in paths and not path.startswith(closed)]
-    assert unnamed == []
+def test_the_files_to_touch_exist():
+    section = body(ARCHITECTURE).split("\n## To add\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([\w/.]+\.py)`", section)
+    assert len(named) > 8
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).is_file()] == []
+    assert [path for path in named if not (ROOT / path).parent.is_dir()] == []
 
 
 @as_path
@@ -101,92 +96,148 @@ def test_every_flag_of_the_readme_exists(capsys):
         with pytest.raises(SystemExit):
             main(["--help"])
     known = set(re.findall(FLAG, capsys.readouterr().out))
-    ours = [line for line in body(README).splitlines() if not line.startswith(OTHERS)]
+    lines = (body(README) + body(HOSTING).split("\n## Docker\n")[0]).splitlines()
+    ours = [line for line in lines if not line.startswith(OTHERS)]
     assert set(re.findall(FLAG, "\n".join(ours))) <= known
 
 
-def saved(path):
-    """A committed result."""
-    return json.loads((ROOT / path).read_text())
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_prose_is_short_and_wraps_evenly(path):
+    tables_and_code = ("|", "    ", "  |")
+    prose = [line for line in body(path).splitlines() if not line.startswith(tables_and_code)]
+    assert [line for line in prose if len(line) > LINE] == []
+    assert len(body(path).split()) <= WORDS.get(path, 2500)
 
 
-def states(*claims):
-    """Whether the README has each of these, however its lines are broken."""
-    text = " ".join(body(README).split())
+# --- figures --------------------------------------------------------------------------------------
+
+
+@cache
+def saved(name):
+    """A committed result of the laboratory, or the evaluation behind the model card."""
+    card = ROOT / "assets/models/dolly-smol/evaluation.json"
+    return json.loads((card if name == "card" else ROOT / f"lab/results/{name}.json").read_text())
+
+
+def states(path, *claims):
+    """Whether a document has each of these, however its lines are broken."""
+    text = " ".join(body(path).split())
     return [claim for claim in claims if claim not in text] == []
 
 
-def test_what_the_readme_says_of_losslessness_is_its_result():
-    result = saved("lab/results/lossless.json")
-    ways = result["results"]
-    assert {(way["races"], way["mismatches"]) for way in ways} == {(result["answered"], 0)}
-    assert len(ways) == 10
-    assert len({way["drafter"] for way in ways}) == 5
-    assert states(f"texts of {result['answered']} held-out instructions identical, each in ten")
+def spread(found, digits=2):
+    """A median and its quartiles, as tables show them."""
+    low, median, high = (f"{found[name]:.{digits}f}" for name in ("low", "median", "high"))
+    return f"{median} [{low}, {high}]"
 
 
-def test_the_speedups_of_the_readme_are_those_of_the_card():
-    card = saved("assets/models/dolly-smol/evaluation.json")
-    for name, kind in (("open", "hybrid, greedy, K = auto"), ("context", "hybrid, K = auto")):
-        low, median, high = card[name][kind]["speedup"]
-        assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
-    block, model = (card["open"][f"{draft}greedy, K = 4"] for draft in ("", "draft model, "))
+def test_losslessness_is_its_result():
+    result, sampled = saved("lossless"), saved("lossless-sampled")
+    ways, answered = result["results"], result["answered"]
+    assert {(way["races"], way["mismatches"]) for way in ways} == {(answered, 0)}
+    assert (len(ways), len({way["drafter"] for way in ways})) == (10, 5)
+    assert states(README, f"texts of {answered} held-out instructions identical, each in ten")
+    assert states(RESULTS, f"{answered * 10:,} of {answered * 10:,} texts identical")
+    smallest = min(way["p"] for way in sampled["variants"])
+    assert sampled["control"]["p"] < sampled["limit"] < smallest
     assert states(
-        f"{block['tokens_per_run']:.2f} tokens a target pass, {block['acceptance']:.0%}".replace(
-            "%", " %"
-        ),
-        f"Draft model, K = 4: {model['tokens_per_run']:.2f} tokens, {model['speedup'][1]:.2f}×",
-        f"`auto` {card['open']['greedy, K = auto']['speedup'][1]:.2f}×, sampled "
-        f"{card['open']['sampled, K = auto']['speedup'][1]:.2f}×",
+        RESULTS,
+        f"{len(sampled['variants'])} ways of decoding",
+        f"smallest p {smallest:.3f}, limit 5e-4",
+        f"p = {sampled['control']['p']:.0e}",
     )
 
 
+def test_speedups_are_those_of_the_card():
+    card = saved("card")
+    for name, kind in (("open", "hybrid, greedy, K = auto"), ("context", "hybrid, K = auto")):
+        low, median, high = card[name][kind]["speedup"]
+        assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
+    for title, part, kind in (
+        ("as the page begins (hybrid, `auto`), greedy", "open", "hybrid, greedy, K = auto"),
+        ("as the page begins, with a context, greedy", "context", "hybrid, K = auto"),
+        ("block draft, K = 4, greedy", "open", "greedy, K = 4"),
+        ("block draft, `auto`, greedy", "open", "greedy, K = auto"),
+        ("block draft, `auto`, sampled", "open", "sampled, K = auto"),
+        ("draft model, K = 4, greedy", "open", "draft model, greedy, K = 4"),
+    ):
+        row = card[part][kind]
+        low, median, high = row["speedup"]
+        figures = f"{100 * row['acceptance']:.0f} % | {row['tokens_per_run']:.2f}"
+        assert states(RESULTS, f"| {title} | {figures} | {median:.2f}× ({low:.2f}–{high:.2f}) |")
+
+
 def test_the_speedup_with_the_prompt_is_given_from_its_worst_row_to_its_best():
-    result = saved("lab/results/paper.json")
+    result = saved("paper")
     held_out = [row for row in result["results"] if row["records"] == "held out"]
     speedups = [row["speedup"]["as the page begins"] for row in held_out]
     low, high = min(speedups), max(speedups)
-    assert states(f"Prompt included, {low:.2f}× to {high:.2f}× ({result['count']} records;")
+    assert states(README, f"Prompt included, {low:.2f}× to {high:.2f}× ({result['count']} records;")
+    assert states(RESULTS, *(f"{speedup:.2f}× |" for speedup in speedups))
 
 
 def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
     passes = [
         row["relative"]
         for name in ("widths", "larger")
-        for row in saved(f"lab/results/{name}.json")["rows"]
+        for row in saved(name)["rows"]
         if row["tokens"] == 5 and row["model"].startswith("dolly-smol")
     ]
-    times = saved("lab/results/rounds.json")["widths"]["target"]["run_ms"]
+    times = saved("rounds")["widths"]["target"]["run_ms"]
     passes.append(times[4] / times[0])
-    assert states(f"five tokens take {min(passes):.1f} to {max(passes):.1f} times as long as one")
+    low, high = min(passes), max(passes)
+    assert states(README, f"five tokens take {low:.1f} to {high:.1f} times as long as one")
 
 
 def test_the_figures_of_other_engines_are_their_results():
-    peers = {
-        row["engine"]: row["over this project, fastest"]
-        for row in saved("lab/results/peers.json")["results"]["dolly-smol"]
-        if "failed" not in row
-    }
-    genai, llama = peers["OpenVINO GenAI"], peers["llama.cpp"]
-    copies = (peers["llama.cpp, prompt lookup"], peers["OpenVINO GenAI, prompt lookup"])
-    bench = {
-        row["engine"]: row["over_fastest"]["all"]
-        for row in saved("lab/results/spec_bench.json")["results"]
-        if "over_fastest" in row
-    }
+    engines = [row for row in saved("peers")["results"]["dolly-smol"] if "failed" not in row]
+    over = {row["engine"]: row["over this project, fastest"] for row in engines}
+    for row in engines:
+        median = spread(row["ms_per_token"])
+        same = f"{row['peak_mb']:.0f} | {row['same_text']:.0%}".replace("%", " %")
+        assert states(RESULTS, f"| {median} | {over[row['engine']]:.2f} | {same} |"), row["engine"]
+    ours, llama, genai = (
+        (over[name], min(ratio for engine, ratio in over.items() if engine.startswith(f"{name},")))
+        for name in ("this project", "llama.cpp", "OpenVINO GenAI")
+    )
     assert states(
-        f"itself {peers['this project']:.2f} times its fastest mode",
-        f"llama.cpp {llama:.2f}, OpenVINO GenAI {genai:.2f}",
-        f"ours (exact) {peers['this project, hybrid']:.2f}, llama.cpp {copies[0]:.2f}, "
-        f"GenAI {copies[1]:.2f}",
-        f"{bench['this project, hybrid']:.2f}× the fastest autoregression of any engine",
+        README,
+        f"itself {ours[0]:.2f} times its fastest mode",
+        f"takes {ours[1]:.2f} of the time per token",
+        f"llama.cpp's takes {llama[1]:.2f}, OpenVINO GenAI's {genai[1]:.2f}",
+    )
+    for name, each in (("(exact)", ours), ("llama.cpp", llama), ("GenAI", genai)):
+        assert states(RESULTS, f"{name} | {each[0]:.2f} | {each[1]:.2f} |")
+    bench = {row["engine"]: row for row in saved("spec_bench")["results"] if "over_own" in row}
+    hybrid = bench["this project, hybrid"]
+    assert states(
+        RESULTS,
+        f"hybrid with `auto` reaches {hybrid['over_fastest']['all']:.2f}×",
+        f"autoregression it is {hybrid['over_own']['all']:.2f}×",
     )
 
 
-def test_as_many_visitors_as_the_readme_says_wait_no_longer_than_they_have_patience():
+def test_what_studies_concluded_is_in_the_results():
+    memory, cost = saved("memory")["results"], saved("cost")["per_token"]
+    again, follow_up = (
+        spread(memory[name]["speedup"]).replace(" ", "× ", 1)
+        for name in ("asked again", "a follow-up")
+    )
+    assert states(RESULTS, again, follow_up)
+    for row in cost.values():
+        figures = f"{row['cpu_ms']['median']:.2f} | {row['weights_mb']['median']:.1f}"
+        assert states(RESULTS, f"| {spread(row['ms'])} | {figures} |")
+    for row in saved("lengths")["rows"]:
+        if row["length"] == "auto":
+            assert states(RESULTS, f"{row['ms']:.2f} |", f"{row['speedup']:.2f} |")
+    for name in ("ratio", "larger"):
+        assert states(RESULTS, *re.findall(r"\d+\.\d\d(?=×| \()", saved(name)["sentence"]))
+
+
+def test_as_many_visitors_as_are_promised_wait_no_longer_than_they_have_patience():
     """By simulation of measured races; nothing is projected from random weights."""
-    result = saved("lab/results/simulation.json")
-    (claimed,) = re.findall(r"up to (\d+) visitors a minute", body(README))
+    result = saved("simulation")
+    (claimed,) = re.findall(r"up to (\d+) visitors a minute", body(HOSTING))
     (row,) = (
         row
         for row in result["rows"]
@@ -194,16 +245,3 @@ def test_as_many_visitors_as_the_readme_says_wait_no_longer_than_they_have_patie
         and row["visitors_per_minute"] == int(claimed)
     )
     assert row["simulated"]["p95"] <= result["patience_s"]
-    hosting = body(README).split("## Hosting")[1]
-    assert not re.search("12B|3B", hosting)
-
-
-def test_the_readme_is_short():
-    assert len(body(README).split()) < WORDS
-
-
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
-def test_prose_wraps_evenly(path):
-    tables_and_code = ("|", "    ", "  |")
-    prose = [line for line in body(path).splitlines() if not line.startswith(tables_and_code)]
-    assert [line for line in prose if len(line) > LINE] == []
