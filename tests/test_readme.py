@@ -13,14 +13,9 @@ import lab.__main__
 import pipeline.__main__
 
 ROOT = Path(__file__).parents[1]
-README, RESULTS, ARCHITECTURE, HOSTING = (
-    ROOT / name
-    for name in ("README.md", "docs/results.md", "docs/architecture.md", "docs/hosting.md")
-)
-WRITTEN = (
-    *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "serving" / "README.md"),
-    *sorted(ROOT.glob("docs/*.md")),
-)
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+RESULTS, ARCHITECTURE, HOSTING = DOCS / "results.md", DOCS / "architecture.md", DOCS / "hosting.md"
+WRITTEN = (*ROOT.glob("*.md"), *sorted(DOCS.glob("*.md")), ROOT / "serving" / "README.md")
 MARKDOWN = (*WRITTEN, *ROOT.glob("lab/**/README.md"), *ROOT.glob("assets/models/**/README.md"))
 FLAG = r"(?<![\w-])--[a-z]+(?:-[a-z]+)*"
 OTHERS = ("    docker", "    git", "    hf", "    pip")  # commands of other programs
@@ -149,10 +144,6 @@ def test_losslessness_is_its_result():
 
 
 def test_speedups_are_those_of_the_card():
-    card = saved("card")
-    for name, kind in (("open", "hybrid, greedy, K = auto"), ("context", "hybrid, K = auto")):
-        low, median, high = card[name][kind]["speedup"]
-        assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
     for title, part, kind in (
         ("as the page begins (hybrid, `auto`), greedy", "open", "hybrid, greedy, K = auto"),
         ("as the page begins, with a context, greedy", "context", "hybrid, K = auto"),
@@ -161,8 +152,10 @@ def test_speedups_are_those_of_the_card():
         ("block draft, `auto`, sampled", "open", "sampled, K = auto"),
         ("draft model, K = 4, greedy", "open", "draft model, greedy, K = 4"),
     ):
-        row = card[part][kind]
+        row = saved("card")[part][kind]
         low, median, high = row["speedup"]
+        if title.startswith("as the page begins"):
+            assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
         figures = f"{100 * row['acceptance']:.0f} % | {row['tokens_per_run']:.2f}"
         assert states(RESULTS, f"| {title} | {figures} | {median:.2f}× ({low:.2f}–{high:.2f}) |")
 
