@@ -1,7 +1,8 @@
-"""What the Markdown files name exists: files of the tree, modules, links and headings."""
+"""What the Markdown files name exists, and their figures are those of committed results."""
 
 import json
 import re
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,19 +13,14 @@ import lab.__main__
 import pipeline.__main__
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-WRITTEN = (
-    *(README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"),
-    *(ROOT / "lab" / "README.md", ROOT / "serving" / "README.md"),
-)
-MARKDOWN = (
-    *WRITTEN,
-    ROOT / "lab" / "training" / "README.md",
-    *sorted(ROOT.glob("assets/models/**/README.md")),
-)
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+RESULTS, ARCHITECTURE, HOSTING = DOCS / "results.md", DOCS / "architecture.md", DOCS / "hosting.md"
+WRITTEN = (*ROOT.glob("*.md"), *sorted(DOCS.glob("*.md")), ROOT / "serving" / "README.md")
+MARKDOWN = (*WRITTEN, *ROOT.glob("lab/**/README.md"), *ROOT.glob("assets/models/**/README.md"))
 FLAG = r"(?<![\w-])--[a-z]+(?:-[a-z]+)*"
 OTHERS = ("    docker", "    git", "    hf", "    pip")  # commands of other programs
-LINE, WORDS = 100, 1200  # columns of a line of prose; words of the README
+LINE = 100  # columns of a line of prose
+WORDS = {README: 900, RESULTS: 4000}
 
 as_path = pytest.mark.parametrize("path", MARKDOWN, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -35,46 +31,40 @@ def body(path):
     return text.split("\n---\n", 1)[1] if text.startswith("---\n") else text
 
 
-def tree():
-    """Every path of the README's tree, and the folders whose files are listed below them."""
-    paths, listing, stack = [], set(), []
-    for line in body(README).split("\n## Source tree\n")[1].splitlines():
-        if not line.startswith("    "):
-            continue
-        depth = (len(line) - len(line.lstrip()) - 4) // 2
-        names = re.split(r"  +", line.strip())[0].split(", ")
-        stack = stack[:depth]
-        if stack:
-            listing.add("".join(stack))
-        paths += ["".join(stack) + name for name in names]
-        stack.append(names[0])
-    return paths, listing
-
-
 def anchors(path):
     """The fragments of its headings, as GitHub forms them."""
     headings = re.findall(r"^#+ (.+)$", body(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_path_of_the_tree_exists():
-    paths, _ = tree()
-    assert len(paths) > 20
-    missing = [path for path in paths if not (ROOT / path).exists()]
-    assert missing == []
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_every_folder_of_the_tree_exists_and_every_package_has_a_line():
+    paths, stack = [], []
+    for line in body(ARCHITECTURE).splitlines():
+        if line.startswith("    "):
+            depth = (len(line) - len(line.lstrip()) - 4) // 2
+            name, about = re.split(r"  +", line.strip(), maxsplit=1)
+            assert about
+            stack = [*stack[:depth], name]
+            paths.append("".join(stack))
     assert [path for path in paths if (ROOT / path).is_dir() != path.endswith("/")] == []
+    packages = {
+        f"{file.parent.relative_to(ROOT)}/"
+        for pattern in ("*/__init__.py", "pipeline/**/__init__.py", "ui/**/__init__.py")
+        for file in ROOT.glob(pattern)
+    }
+    assert len(packages) > 10
+    assert packages - {*paths} == set()
 
 
-def test_the_tree_names_every_module_or_its_folder():
-    paths, listing = tree()
-    closed = tuple(path for path in paths if path.endswith("/") and path not in listing)
-    files = [*ROOT.glob("*.py")]
-    for package in ROOT.glob("*/__init__.py"):
-        files += package.parent.rglob("*.py")
-    modules = [str(file.relative_to(ROOT)) for file in files if file.name != "__init__.py"]
-    assert len(modules) > 100
-    unnamed = [path for path in modules if path not in paths and not path.startswith(closed)]
-    assert unnamed == []
+def test_the_files_to_touch_exist():
+    section = body(ARCHITECTURE).split("\n## To add\n")[1].split("\n## ")[0]
+    named = re.findall(r"`([\w/.]+\.py)`", section)
+    assert len(named) > 8
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).is_file()] == []
+    assert [path for path in named if not (ROOT / path).parent.is_dir()] == []
 
 
 @as_path
@@ -101,92 +91,136 @@ def test_every_flag_of_the_readme_exists(capsys):
         with pytest.raises(SystemExit):
             main(["--help"])
     known = set(re.findall(FLAG, capsys.readouterr().out))
-    ours = [line for line in body(README).splitlines() if not line.startswith(OTHERS)]
+    lines = (body(README) + body(HOSTING).split("\n## Docker\n")[0]).splitlines()
+    ours = [line for line in lines if not line.startswith(OTHERS)]
     assert set(re.findall(FLAG, "\n".join(ours))) <= known
 
 
-def saved(path):
-    """A committed result."""
-    return json.loads((ROOT / path).read_text())
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_prose_is_short_and_wraps_evenly(path):
+    tables_and_code = ("|", "    ", "  |")
+    prose = [line for line in body(path).splitlines() if not line.startswith(tables_and_code)]
+    assert [line for line in prose if len(line) > LINE] == []
+    assert len(body(path).split()) <= WORDS.get(path, 2500)
 
 
-def states(*claims):
-    """Whether the README has each of these, however its lines are broken."""
-    text = " ".join(body(README).split())
+# --- figures --------------------------------------------------------------------------------------
+
+
+@cache
+def saved(name):
+    """A committed result of the laboratory, or the evaluation behind the model card."""
+    card = ROOT / "assets/models/dolly-smol/evaluation.json"
+    return json.loads((card if name == "card" else ROOT / f"lab/results/{name}.json").read_text())
+
+
+def states(path, *claims):
+    """Whether a document has each of these, however its lines are broken."""
+    text = " ".join(body(path).split())
     return [claim for claim in claims if claim not in text] == []
 
 
-def test_what_the_readme_says_of_losslessness_is_its_result():
-    result = saved("lab/results/lossless.json")
+def spread(low, median, high):
+    """A median and its quartiles, as tables show them."""
+    return f"{median:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def test_losslessness_is_its_result():
+    result, variants = saved("lossless"), saved("sampled")["rows"]
     ways, answered = result["rows"], result["figures"]["answered"]
     assert {(way["races"], way["mismatches"]) for way in ways} == {(answered, 0)}
-    assert len(ways) == 10
-    assert len({way["drafter"] for way in ways}) == 5
-    assert states(f"texts of {answered} held-out instructions identical, each in ten")
+    assert (len(ways), len({way["drafter"] for way in ways})) == (10, 5)
+    assert states(README, f"texts of {answered} held-out instructions identical, each in ten")
+    assert states(RESULTS, f"{answered * 10:,} of {answered * 10:,} texts identical")
+    *exact, wrong = sorted(variants, key=lambda row: "wrong" in row["verification"])
+    smallest = min(row["p"] for row in exact)
+    assert wrong["p"] < 5e-4 < smallest
+    claims = f"{len(exact)} ways of decoding", f"smallest p {smallest:.3f}, limit 5e-4"
+    assert states(RESULTS, *claims, f"p = {wrong['p']:.0e}")
 
 
-def test_the_speedups_of_the_readme_are_those_of_the_card():
-    card = saved("assets/models/dolly-smol/evaluation.json")
-    for name, kind in (("open", "hybrid, greedy, K = auto"), ("context", "hybrid, K = auto")):
-        low, median, high = card[name][kind]["speedup"]
-        assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
-    block, model = (card["open"][f"{draft}greedy, K = 4"] for draft in ("", "draft model, "))
-    assert states(
-        f"{block['tokens_per_run']:.2f} tokens a target pass, {block['acceptance']:.0%}".replace(
-            "%", " %"
-        ),
-        f"Draft model, K = 4: {model['tokens_per_run']:.2f} tokens, {model['speedup'][1]:.2f}×",
-        f"`auto` {card['open']['greedy, K = auto']['speedup'][1]:.2f}×, sampled "
-        f"{card['open']['sampled, K = auto']['speedup'][1]:.2f}×",
-    )
+def test_speedups_are_those_of_the_card():
+    for title, part, kind in (
+        ("as the page begins (hybrid, `auto`), greedy", "open", "hybrid, greedy, K = auto"),
+        ("as the page begins, with a context, greedy", "context", "hybrid, K = auto"),
+        ("block draft, K = 4, greedy", "open", "greedy, K = 4"),
+        ("block draft, `auto`, greedy", "open", "greedy, K = auto"),
+        ("block draft, `auto`, sampled", "open", "sampled, K = auto"),
+        ("draft model, K = 4, greedy", "open", "draft model, greedy, K = 4"),
+    ):
+        row = saved("card")[part][kind]
+        low, median, high = row["speedup"]
+        if title.startswith("as the page begins"):
+            assert re.search(rf"median {median:.2f}× .*{low:.2f}×, {high:.2f}×", body(README))
+        figures = f"{100 * row['acceptance']:.0f} % | {row['tokens_per_run']:.2f}"
+        assert states(RESULTS, f"| {title} | {figures} | {median:.2f}× ({low:.2f}–{high:.2f}) |")
 
 
 def test_the_speedup_with_the_prompt_is_given_from_its_worst_row_to_its_best():
-    result = saved("lab/results/paper.json")
-    held_out = [row for row in result["rows"] if row["records"] == "held out"]
-    speedups = [row["page_x"] for row in held_out]
-    low, high = min(speedups), max(speedups)
-    assert states(f"Prompt included, {low:.2f}× to {high:.2f}× ({held_out[0]['count']} records;")
+    held_out = [row for row in saved("paper")["rows"] if row["records"] == "held out"]
+    speedups = sorted(row["page_x"] for row in held_out)
+    low, high = speedups[0], speedups[-1]
+    count = held_out[0]["count"]
+    assert states(README, f"Prompt included, {low:.2f}× to {high:.2f}× ({count} records;")
+    assert states(RESULTS, *(f"{speedup:.2f}× |" for speedup in speedups))
 
 
 def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
     passes = [
         row["relative"]
-        for name in ("widths", "larger")
-        for row in saved(f"lab/results/{name}.json")["rows"]
+        for row in saved("widths")["rows"] + saved("larger")["rows"]
         if row["tokens"] == 5 and row["model"].startswith("dolly-smol")
     ]
-    times = saved("lab/results/rounds.json")["figures"]["widths"]["target"]["run_ms"]
+    times = saved("rounds")["figures"]["widths"]["target"]["run_ms"]
     passes.append(times[4] / times[0])
-    assert states(f"five tokens take {min(passes):.1f} to {max(passes):.1f} times as long as one")
+    low, high = min(passes), max(passes)
+    assert states(README, f"five tokens take {low:.1f} to {high:.1f} times as long as one")
 
 
 def test_the_figures_of_other_engines_are_their_results():
-    peers = {
-        row["engine"]: row["over_fastest"]
-        for row in saved("lab/results/peers.json")["rows"]
-        if row["subject"] == "dolly-smol" and not row["failed"]
-    }
-    genai, llama = peers["OpenVINO GenAI"], peers["llama.cpp"]
-    copies = (peers["llama.cpp, prompt lookup"], peers["OpenVINO GenAI, prompt lookup"])
-    bench = {
-        row["engine"]: row["all"]
-        for row in saved("lab/results/spec_bench.json")["rows"]
-        if not row["failed"]
-    }
-    assert states(
-        f"itself {peers['this project']:.2f} times its fastest mode",
-        f"llama.cpp {llama:.2f}, OpenVINO GenAI {genai:.2f}",
-        f"ours (exact) {peers['this project, hybrid']:.2f}, llama.cpp {copies[0]:.2f}, "
-        f"GenAI {copies[1]:.2f}",
-        f"{bench['this project, hybrid']:.2f}× the fastest autoregression of any engine",
+    over = {}
+    for row in saved("peers")["rows"]:
+        if row["subject"] == "dolly-smol" and not row["failed"]:
+            over[row["engine"]] = row["over_fastest"]
+            time = spread(row["low"], row["ms"], row["high"])
+            same = f"{row['peak_mb']:.0f} | {100 * row['same']:.0f} %"
+            assert states(RESULTS, f"| {time} | {row['over_fastest']:.2f} | {same} |"), row
+    ours, llama, genai = (
+        (over[name], min(ratio for engine, ratio in over.items() if engine.startswith(f"{name},")))
+        for name in ("this project", "llama.cpp", "OpenVINO GenAI")
     )
+    assert states(
+        README,
+        f"itself {ours[0]:.2f} times its fastest mode",
+        f"takes {ours[1]:.2f} of the time per token",
+        f"llama.cpp's takes {llama[1]:.2f}, OpenVINO GenAI's {genai[1]:.2f}",
+    )
+    for name, each in (("(exact)", ours), ("llama.cpp", llama), ("GenAI", genai)):
+        assert states(RESULTS, f"{name} | {each[0]:.2f} | {each[1]:.2f} |")
+    (bench,) = (r for r in saved("spec_bench")["rows"] if r["engine"] == "this project, hybrid")
+    claim = f"hybrid with `auto` reaches {bench['all']:.2f}×"
+    assert states(RESULTS, claim, f"autoregression it is {bench['own']:.2f}×")
 
 
-def test_as_many_visitors_as_the_readme_says_wait_no_longer_than_they_have_patience():
+def test_what_studies_measured_is_in_the_results():
+    for row in saved("memory")["rows"]:
+        if row["speedup"]:
+            low, high = row["speedup_low"], row["speedup_high"]
+            assert states(RESULTS, f"{row['speedup']:.2f}× [{low:.2f}, {high:.2f}]")
+    for row in saved("cost")["rows"]:
+        time = spread(row["ms_low"], row["ms"], row["ms_high"])
+        assert states(RESULTS, f"| {time} | {row['cpu_ms']:.2f} | {row['weights_mb']:.1f} |")
+    for row in saved("lengths")["rows"]:
+        if row["length"] == "auto":
+            assert states(RESULTS, f"{row['ms']:.2f} |", f"{row['speedup']:.2f} |")
+    for name in ("ratio", "larger"):
+        assert states(RESULTS, *re.findall(r"\d+\.\d\d(?=×| \()", saved(name)["sentence"]))
+
+
+def test_as_many_visitors_as_are_promised_wait_no_longer_than_they_have_patience():
     """By simulation of measured races; nothing is projected from random weights."""
-    result = saved("lab/results/simulation.json")
-    (claimed,) = re.findall(r"up to (\d+) visitors a minute", body(README))
+    result = saved("simulation")
+    (claimed,) = re.findall(r"up to (\d+) visitors a minute", body(HOSTING))
     (row,) = (
         row
         for row in result["rows"]
@@ -194,16 +228,3 @@ def test_as_many_visitors_as_the_readme_says_wait_no_longer_than_they_have_patie
         and row["visitors_per_minute"] == int(claimed)
     )
     assert row["simulated"]["p95"] <= result["patience_s"]
-    hosting = body(README).split("## Hosting")[1]
-    assert not re.search("12B|3B", hosting)
-
-
-def test_the_readme_is_short():
-    assert len(body(README).split()) < WORDS
-
-
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
-def test_prose_wraps_evenly(path):
-    tables_and_code = ("|", "    ", "  |")
-    prose = [line for line in body(path).splitlines() if not line.startswith(tables_and_code)]
-    assert [line for line in prose if len(line) > LINE] == []
