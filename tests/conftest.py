@@ -36,7 +36,7 @@ QUIET = (  # no sandbox, so that it runs as root in a container; and nothing fet
 
 # Files of half a minute and more that would come last, so that one process waits for the other.
 FIRST = (
-    *("test_load.py", "test_proxy.py", "test_start.py", "test_tour.py", "test_lab/training.py"),
+    *("test_load.py", "test_proxy.py", "test_start.py", "test_tour.py", "test_training.py"),
     "test_visitors.py",
 )
 

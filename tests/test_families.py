@@ -1,6 +1,6 @@
 """In every model family, rollback is exact and speculation does not change greedy text.
 
-`pytest -n 0 -s tests/test_families.py` prints the table of `lab/README.md`.
+`pytest -n 0 -s tests/test_families.py` prints what holds in each.
 """
 
 from dataclasses import dataclass

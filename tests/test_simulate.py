@@ -16,7 +16,7 @@ SERVICE = Service("any", 2, "measured", RACES, 10**9)
 
 
 def test_the_committed_tables_are_those_of_the_committed_result():
-    written = (RESULTS.parents[1] / "serving" / "README.md").read_text()
+    written = (RESULTS.parents[1] / "docs" / "hosting.md").read_text()
     for table in tables(RESULT):
         assert table in written
     assert "12b" not in written.lower()  # it was projected from random weights

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from lab.load.parts import Finding
 from lab.load.server import PATIENCE, ROOT, running

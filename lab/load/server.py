@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds; others may use the cores

@@ -4,7 +4,7 @@
 
 A visitor is one race: who races five times counts five times. Visitors come at random, and wait in
 one queue without a limit. The seconds of a race are drawn from those of `lab.load.service`. The
-result is `lab/results/simulation.json`, and the tables those of `serving/README.md`.
+result is `lab/results/simulation.json`, and the tables those of `docs/hosting.md`.
 """
 
 from __future__ import annotations

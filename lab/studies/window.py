@@ -33,7 +33,7 @@ _LENGTHS = (512, 1024, 2048, 4096)  # tokens of the text
 _COMPARED = 128  # of them, the last
 _MAX_NEW_TOKENS = 64
 _ROOT = Path(__file__).resolve().parents[2]
-_DOCUMENTS = ("lab/README.md", "lab/training/README.md", "CONTRIBUTING.md")
+_DOCUMENTS = ("docs/results.md", "docs/training.md", "docs/hosting.md")
 _KINDS = {"whole": PAGED.name, "window": WINDOW.name, "mass": MASS.name}
 
 
