@@ -1,10 +1,12 @@
 """Tiny random checkpoints of several families, each as its own transformers class makes it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from tests.tiny_tokenizer import write_tokenizer
 
@@ -37,6 +39,38 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bloom": {"hidden_size": 64, "n_layer": 2, "n_head": 2},
     "stablelm": _PLAIN | {"num_key_value_heads": 2},
 }
+
+
+@contextmanager
+def spelled_out_attention() -> Iterator[None]:
+    """Within the context, attention is exported as GPT-NeoX's was before transformers 4.42: as two
+    products, a causal mask from a buffer, and a softmax.
+    """
+    interface = AttentionInterface()
+    before = interface["sdpa"]
+    interface.register("sdpa", _attend)
+    try:
+        yield
+    finally:
+        interface.register("sdpa", before)
+
+
+def _attend(module, query, key, value, mask, scaling, **_):
+    batch, heads, queries, size = query.shape
+    keys = key.shape[2]
+    buffer = torch.tril(torch.ones(CONTEXT, CONTEXT, dtype=torch.bool))[None, None]
+    scores = torch.baddbmm(
+        torch.zeros(batch * heads, queries, keys),
+        query.reshape(batch * heads, queries, size),
+        key.reshape(batch * heads, keys, size).transpose(1, 2),
+        beta=1.0,
+        alpha=scaling,
+    ).view(batch, heads, queries, keys)
+    least = torch.tensor(torch.finfo(torch.float32).min)
+    scores = torch.where(buffer[:, :, keys - queries : keys, :keys], scores, least)
+    scores = scores if mask is None else scores + mask
+    weights = torch.softmax(scores, -1)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
 def make_checkpoint(family: str, folder: Path, vocab_size: int = VOCABULARY) -> PreTrainedModel:

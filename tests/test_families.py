@@ -3,6 +3,7 @@
 `pytest -n 0 -s tests/test_families.py` prints what holds in each.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,20 @@ from pipeline.decoding.drafters.model import ModelDrafter  # noqa: E402
 from pipeline.decoding.events import Step  # noqa: E402
 from pipeline.decoding.sampling import SamplingParams  # noqa: E402
 from pipeline.models.export import export  # noqa: E402
+from pipeline.runtime.ir import read_model  # noqa: E402
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError  # noqa: E402
-from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY  # noqa: E402
+from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY  # noqa: E402
 from pipeline.runtime.model import OVModel, RuntimeOptions  # noqa: E402
-from tests.families import CONTEXT, FAMILIES, VOCABULARY, make_checkpoint  # noqa: E402
+from tests.families import (  # noqa: E402
+    CONTEXT,
+    FAMILIES,
+    VOCABULARY,
+    make_checkpoint,
+    spelled_out_attention,
+)
 
 GREEDY, NEVER = SamplingParams(), frozenset()
+SPELLED_OUT = "gpt_neox with attention spelled out"
 TEXT = np.random.default_rng(0).integers(1, VOCABULARY, 60).tolist()
 
 
@@ -37,11 +46,11 @@ class Family:
     hidden: np.ndarray  # the residual stream after each of the two layers
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=[*FAMILIES, SPELLED_OUT])
 def family(request, tmp_path_factory):
     """Compiled with the best cache that it can have, and what torch says of `TEXT`."""
-    folder = tmp_path_factory.mktemp(request.param)
-    checkpoint = make_checkpoint(request.param, folder / "checkpoint")
+    folder = tmp_path_factory.mktemp("family")
+    checkpoint = make_checkpoint(request.param.split()[0], folder / "checkpoint")
     layers = next(m for m in checkpoint.modules() if isinstance(m, torch.nn.ModuleList))
     last: list[torch.Tensor] = []  # transformers' own is normalised already
     layers[-1].register_forward_hook(
@@ -50,7 +59,8 @@ def family(request, tmp_path_factory):
     with torch.no_grad():
         said = checkpoint(torch.tensor([TEXT]), output_hidden_states=True)
     hidden = np.concatenate([said.hidden_states[1][0], last[0][0]], axis=1)
-    folder = export(folder / "checkpoint", folder / "ir", "int8")
+    with spelled_out_attention() if request.param == SPELLED_OUT else nullcontext():
+        folder = export(folder / "checkpoint", folder / "ir", "int8")
     try:
         model = OVModel(folder)
     except UnsupportedPolicyError:
@@ -66,6 +76,14 @@ def test_cached_logits_are_those_of_the_checkpoint(family):
     # MPT through the paged transformation: 0.39.
     assert error(np.concatenate(got), family.logits[39:]) < 0.1
     assert model.context_length in (CONTEXT, 2048)  # some have no end
+
+
+def test_attention_that_a_graph_spells_out_has_the_paged_cache_too(family):
+    if family.name == SPELLED_OUT:
+        kinds = {node.get_type_name() for node in read_model(family.folder).get_ops()}
+        assert "ScaledDotProductAttention" not in kinds
+    expected = FALLBACK_POLICY if family.name == "mpt" else DEFAULT_POLICY
+    assert family.model.policy.name == expected
 
 
 def test_hidden_states_are_those_of_the_checkpoint(family):
