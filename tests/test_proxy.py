@@ -47,8 +47,9 @@ def proxied(folder, urls):
     """The address of the proxy of these two servers."""
     text, port = CONFIGURATION.read_text(), free_port()
     addresses = {"bind :7860": f"bind 127.0.0.1:{port}"}
-    for there, url in zip(("127.0.0.1:7861", "127.0.0.1:7862"), urls, strict=True):
-        addresses[f"{there} cookie"] = f"{url.removeprefix('http://').rstrip('/')} cookie"
+    for name, written, url in zip(NAMES, ("7861", "7862"), urls, strict=True):
+        server = f"server {name} "
+        addresses[f"{server}127.0.0.1:{written}"] = server + url.split("/")[2]
     for written, used in addresses.items():
         assert text.count(written) == 1
         text = text.replace(written, used)
