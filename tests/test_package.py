@@ -8,18 +8,15 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from gradio_client import Client
 
-from pipeline.models.pairs import DEFAULT_PAIR
+from tests.raced import assert_serves_a_race
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = ("pipeline", "ui", "serving", "lab", "assets")
-ADDRESS = r"http://[\d.:]+"
 
 
 def declared(*extras):
@@ -150,18 +147,5 @@ def test_a_command_that_is_not_there_is_one_line(dolly):
 
 def test_it_serves_a_race_from_any_folder(programs, tmp_path):
     command = [programs / "dolly", "serve", "--fixed-pair"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            url = next(url for line in process.stdout for url in re.findall(ADDRESS, line))
-            with closing(Client(url, verbose=False)) as client:
-                trace = client.predict("Why?", max_new_tokens=8, api_name="/trace")
-        finally:
-            process.terminate()
-            process.communicate()
-    assert trace["pair"]["name"] == DEFAULT_PAIR
-    lanes = trace["lanes"]
-    assert lanes["autoregressive"]["text"] == lanes["speculative"]["text"] != ""
-    assert process.returncode == 0
+    assert_serves_a_race(command, tmp_path, environment())
     assert [*tmp_path.iterdir()] == []

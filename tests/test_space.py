@@ -4,20 +4,17 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
-from gradio_client import Client
 
 import serving.space
-from pipeline.models.pairs import DEFAULT_PAIR
 from serving.space import LARGEST, ROOT, main
+from tests.raced import assert_serves_a_race
 
 TOP = (
     *(".gitattributes", "LICENSE", "NOTICE", "README.md", "app.py", "assets", "lab"),
     *("pipeline", "requirements.txt", "ui"),
 )
-ADDRESS = r"http://[\d.:]+"
 REQUIREMENT = r"^([\w.-]+)==([\w.]+)"
 
 
@@ -166,18 +163,5 @@ def test_the_page_serves_a_race_from_the_folder(space):
     )
     assert "--fixed-pair" in told.stdout
     command = [sys.executable, "-u", "app.py", "--fixed-pair"]
-    with subprocess.Popen(
-        command, cwd=space, env=environment(), stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            url = next(url for line in process.stdout for url in re.findall(ADDRESS, line))
-            with closing(Client(url, verbose=False)) as client:
-                trace = client.predict("Why?", max_new_tokens=8, api_name="/trace")
-        finally:
-            process.terminate()
-            process.communicate()
-    assert trace["pair"]["name"] == DEFAULT_PAIR
-    lanes = trace["lanes"]
-    assert lanes["autoregressive"]["text"] == lanes["speculative"]["text"] != ""
-    assert process.returncode == 0
+    assert_serves_a_race(command, space, environment())
     assert not list(space.rglob("__pycache__"))
