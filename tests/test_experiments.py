@@ -324,11 +324,11 @@ def test_points_of_comparison_and_a_race_stand_beside_the_lines():
 def test_a_finished_race_is_on_the_plot_of_ratios_and_on_no_other():
     trace = ran(max_new_tokens=40)
     for race, on in ((trace, True), (alone(trace, "speculative"), False)):
-        values = tab.race_values(race)
+        values = tab.TAB.run_values(race)
         assert [*values] == ["experiment-ratio"]
         (plot,) = json.loads(values["experiment-ratio"])["plots"].values()
         assert plot["data"][-1]["name"].startswith("the race above") is on
-    (plot,) = json.loads(tab.race_values(trace)["experiment-ratio"])["plots"].values()
+    (plot,) = json.loads(tab.TAB.run_values(trace)["experiment-ratio"])["plots"].values()
     assert plot["data"][-1]["y"] == [pytest.approx(trace.speedup, abs=1e-4)]
 
 

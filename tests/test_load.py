@@ -373,7 +373,7 @@ def test_races_from_which_no_growth_follows_are_refused_in_one_line(monkeypatch,
 )
 def test_only_a_run_of_the_default_sizes_is_saved(monkeypatch, capsys, arguments, saved):
     names = []
-    monkeypatch.setattr(load, "save", lambda name, **results: names.append(name))
+    monkeypatch.setattr(load, "save_figures", lambda name, **results: names.append(name))
     monkeypatch.setattr(load, "run", lambda parts: {part: {"failures": []} for part in parts})
     assert load.main(arguments) == 0
     assert names == saved

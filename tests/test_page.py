@@ -80,7 +80,7 @@ def test_a_run_streams_in_both_panes(page, dolly):
 def test_a_run_gives_every_output_a_value_with_every_update():
     """Without one, Gradio makes the component anew, and the models wait for that."""
     form = Request("Say something", max_new_tokens=12, draft_length=4).form.values()
-    updates = list(Page(loader_of(FakeDolly(PLAIN))).run(Session(), "race", *form))
+    updates = list(Page(loader_of(FakeDolly(PLAIN))).answer(None, Session(), "race", *form))
     assert len(updates) > 1
     for values in updates:
         assert [type(value) for value in values] == [str, str]

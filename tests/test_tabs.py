@@ -73,7 +73,8 @@ def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
 def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
     trace = ran(temperature=0.7)
     assert run_values(parse_trace(trace.to_json())) == run_values(trace)
-    assert set(run_values(parse_trace(json.dumps(old(trace))))) == set(RUN_TABS)
+    shown = run_values(parse_trace(json.dumps(old(trace))))
+    assert set(shown) == {*RUN_TABS, "experiment-ratio"}
 
 
 def test_bars_differ_in_more_than_colour():
@@ -259,8 +260,9 @@ def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
 
 
 def words_of(trace):
-    """All that the page shows of a trace."""
-    values = [*run_values(trace).values(), TIMELINE.value(trace)]
+    """All that the page says of a trace."""
+    shown = run_values(trace)
+    values = [*(shown[name] for name in RUN_TABS), TIMELINE.value(trace)]
     return "\n".join([*values, json.dumps(verdict(trace)), summary(trace)])
 
 

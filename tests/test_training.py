@@ -411,7 +411,7 @@ def test_what_repeats_is_made_unlikely_and_nothing_else():
     assert max(made.targets) < 0
     unwanted = [-1000 - target for target in made.targets if target != packing.IGNORED]
     assert unwanted == [7, 8, 7, 8]
-    assert made.targets[: len(prompt) - 2 + 3] == (packing.IGNORED,) * 4
+    assert made.targets[: len(prompt) - 2 + 3] == [packing.IGNORED] * 4
 
 
 def test_an_answer_that_loops_becomes_less_likely(made, elsewhere):

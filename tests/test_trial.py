@@ -67,7 +67,7 @@ def test_what_was_found_before_a_step_failed_is_saved(monkeypatch):
     saved = {}
     monkeypatch.setattr(trial, "Server", server)
     monkeypatch.setattr(trial, "_starting", starting)
-    monkeypatch.setattr(trial, "save", lambda name, **results: saved.update(results))
+    monkeypatch.setattr(trial, "save_figures", lambda name, **results: saved.update(results))
     assert trial.main(["--races", "6"]) == 1
     assert saved["settings"] == {"visitors": 12, "tokens": 60, "rounds": 12, "races": 6}
     assert saved["trial"]["a claim"] == 1.0

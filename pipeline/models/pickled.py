@@ -49,7 +49,7 @@ def write_safetensors(source: Path, out: Path, report: Callable[[Progress], None
     made = out.with_name(f".{out.name}-{os.getpid()}")
     try:
         if out.is_dir():
-            if all((source / name).stat().st_mtime < out.stat().st_mtime for name in names):
+            if all((source / name).stat().st_mtime <= out.stat().st_mtime for name in names):
                 return
             shutil.rmtree(out)
         made.mkdir(parents=True)
