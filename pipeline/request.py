@@ -147,18 +147,27 @@ class Request:
     draft_length: Annotated[
         int | Literal["auto"],
         Setting(
-            "draft length", "", "drafting", low=1, high=MAX_DRAFT_LENGTH, choices=_AUTO, label=_K
+            "draft length",
+            "tokens guessed before each check; more pay where most are accepted",
+            "drafting",
+            low=1,
+            high=MAX_DRAFT_LENGTH,
+            choices=_AUTO,
+            label=_K,
         ),
     ] = 4
     kv_cache: Annotated[str, Setting("KV cache", _CACHES_DIFFER, "answer", choices=_CACHES)] = (
         DEFAULT_POLICY
     )
-    drafter: Annotated[str, Setting("drafter", "", "drafting", choices=_DRAFTERS)] = DEFAULT_DRAFTER
+    drafter: Annotated[
+        str, Setting("drafter", "what guesses the next tokens", "drafting", choices=_DRAFTERS)
+    ] = DEFAULT_DRAFTER
     kv_precision: Annotated[
-        KVPrecision | None, Setting("KV precision", "", "answer", choices=_PRECISIONS)
+        KVPrecision | None,
+        Setting("KV precision", "fewer bits take less memory", "answer", choices=_PRECISIONS),
     ] = None
     verification: Annotated[
-        str, Setting("verification", _VERIFIERS_DIFFER, "answer", choices=_VERIFIERS)
+        str, Setting("verification", _VERIFIERS_DIFFER, "drafting", choices=_VERIFIERS)
     ] = DEFAULT_VERIFIER
     stop: Annotated[tuple[str, ...], Setting("stop", chat=True)] = ()
     logprobs: Annotated[int | None, Setting("logprobs", high=20, choices={None: "none"})] = None

@@ -97,7 +97,7 @@ def open_settings(page):
     """Opens them for the first time; returns once they can be typed into. Gradio draws the fields
     as they open, and a frame later updates each one, over what was typed meanwhile.
     """
-    page.get_by_text("Settings").click()
+    page.locator("#settings > button").click()
     for label in FIELDS:
         page.get_by_label(label, exact=True).wait_for()
     for _ in range(2):
@@ -105,8 +105,8 @@ def open_settings(page):
 
 
 def wait_for_end(page, reason="length", skip=True):
-    """Both lanes at once: in the replay after a race, one ends before the other. The status and the
-    verdict are then those of the end.
+    """Both lanes at once: in a replay, one ends before the other. The status and the verdict are
+    then those of the end.
 
     Args:
         skip: press the button that ends a replay, which is else as slow as one can follow.

@@ -84,7 +84,7 @@ def test_a_race_is_set_run_and_read_by_keyboard_alone(browser, url):
         tab_to(page, "Random seed")
         page.keyboard.press("Enter")
         tab_to(page, "KV precision")
-        tab_to(page, "Copy link")
+        tab_to(page, "Copy as Python")
         page.keyboard.press("Control+Enter")
         wait_for_end(page)
         tab_to(page, "Speculative answer")

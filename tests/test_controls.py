@@ -93,9 +93,9 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     choose(page, "Schedule", "one after the other")
     choose(page, "KV precision", "u8")
     choose(page, "Verification", "As a block")
-    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Share").click()
     page.wait_for_function(  # in the page, since it is said for two seconds
-        "document.getElementById('copy-link').textContent === 'Link copied'"
+        "document.getElementById('share').textContent === 'Link copied'"
     )
     copied = page.evaluate("navigator.clipboard.readText()")
     assert dict(parse_qsl(urlsplit(copied).query)) == {

@@ -296,18 +296,11 @@ def test_bad_input_gets_its_one_line_on_the_page(page):
     """Where the page lets it be entered: its sliders do not leave their range."""
     notice = page.get_by_test_id("notice")
     open_settings(page)
-    for label, value, line in (
-        ("Instruction", " ", "instruction: “” —"),
-        ("Seed", "-1", "seed: -1 —"),
-    ):
-        before = page.get_by_label(label, exact=True).input_value()
-        page.get_by_label(label, exact=True).fill(value)
-        page.get_by_test_id("run").click()
-        page.wait_for_function(
-            "line => document.querySelector('[data-testid=notice]').textContent.startsWith(line)",
-            arg=line,
-        )
-        page.get_by_label(label, exact=True).fill(before)
+    seed = page.get_by_label("Seed", exact=True)
+    seed.fill("-1")
+    page.get_by_test_id("run").click()
+    notice.filter(has_text="seed: -1 —").wait_for()
+    seed.fill("0")
     run(page)
     wait_for_end(page)
     expect(notice).to_have_text("")
@@ -354,7 +347,7 @@ def test_at_twice_the_size_nothing_is_cut_off_or_scrolls_sideways(browser, url):
         run(page)
         wait_for_end(page)
         open_settings(page)
-        page.get_by_role("button", name="Tour", exact=True).click()
+        page.locator("#tour-open").click()
         page.get_by_test_id("tour").wait_for()
         for tab in TABS:
             page.get_by_role("tab", name=tab.title, exact=True).click()
@@ -402,7 +395,7 @@ def test_nothing_jumps_while_a_race_goes_on(browser, url, dolly, width, height):
     dolly.texts, dolly.pause = VARIED, 0.02  # a text that does not repeat itself
     with opened(browser, url, width=width, height=height) as page:
         to_the_end(page)
-        page.get_by_role("button", name="Tour", exact=True).click()
+        page.locator("#tour-open").click()
         page.get_by_test_id("tour").get_by_label("autoregressive").check()
         page.locator("#verdict .guessed", has_text="Your guess").wait_for()
         next_frame(page)
@@ -452,7 +445,7 @@ def test_nothing_jumps_however_a_race_ends(browser, url, width, height, end):
                     new CustomEvent("update", { detail: { name: "verdict", value } }))""",
                 encode(value),
             )
-            label = page.locator("#verdict [data-field=headline_label]")
+            label = page.locator("#verdict dt[data-field=headline_label]")
             expect(label).to_have_text(value["headline_label"])
             next_frame(page)
         assert_still(page)

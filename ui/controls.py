@@ -24,6 +24,11 @@ _MODES = [
     ("Speculative only", "speculative"),
 ]
 _RUN = {"race": "Run both", "sequential": "Run both"}  # else "Run"
+_GROUPS = {  # of settings: a heading, and the effect of the group in a phrase
+    "drafting": ("Drafting", "how guesses are made and checked: it changes the speed"),
+    "sampling": ("Sampling", "how a token is chosen: it changes the text"),
+    "answer": ("Answer and cache", "how long the answer may be, and what is kept of it"),
+}
 _MOST = "max_new_tokens"  # the field that a page limits further
 
 
@@ -36,6 +41,7 @@ class Controls:
 
     Attributes:
         inputs: components that hold `mode`, and then the fields of `Request` in their order.
+        marking: an event that marks the settings that differ from the beginning.
     """
 
     def __init__(self, loader: Loader, max_new_tokens: int) -> None:
@@ -75,15 +81,21 @@ class Controls:
                 with self._settings:
                     self.pair, self.load = _pair_menu(loader)
                     self.fields = {"instruction": instruction, "context": context}
-                    with gr.Row():
-                        self._add_fields("drafting", loader.pair)
-                        mode = gr.Dropdown(
-                            _MODES, value=link.BLANK["mode"], label="Schedule", min_width=150
-                        )
-                        copies = _copy_buttons()
-                    for group in ("sampling", "answer"):
+                    for group, (heading, effect) in _GROUPS.items():
+                        gr.HTML(f"<h3>{heading}</h3> {effect}", elem_classes="group", padding=False)
                         with gr.Row():
                             self._add_fields(group, loader.pair)
+                            if group == "drafting":
+                                mode = gr.Dropdown(
+                                    _MODES,
+                                    value=link.BLANK["mode"],
+                                    label="Schedule",
+                                    info="Whether both methods run, and when",
+                                    min_width=150,
+                                    elem_id="set-mode",
+                                )
+                    python = gr.Button("Copy as Python", elem_id="copy-python", min_width=0)
+            share = gr.Button("Share", elem_id="copy-link")  # pressed by the header's
         self.fields = {name: self.fields[name] for name in FORM_FIELDS} | {"mode": mode}
         self.inputs = [self.fields[name] for name in ("mode", *FORM_FIELDS)]
         for button in self._examples:
@@ -105,14 +117,32 @@ class Controls:
             js=f"(mode) => ({encode(_RUN)})[mode] ?? 'Run'",
             api_visibility="private",
         )
-        for script, button in copies.items():
-            button.click(
-                None,
-                inputs=list(self.fields.values()),
-                js=f"(...values) => window.{script}({encode(link.BLANK)}, "
-                f"{encode(list(self.fields))}, values)",
-                api_visibility="private",
-            )
+        for script, button in {"copyLink": share, "copyPython": python}.items():
+            button.click(**self._script(script, link.BLANK))
+        self.run.click(**self._script("keepForm", link.BLANK))
+        # The texts are no settings.
+        self.marking = self._script("markChanged", self._begins(loader.pair), [*self.fields][2:])
+        changes = [field.change for field in self.marking["inputs"]]
+        gr.on([self.run.click, *changes], **self.marking)
+
+    def _script(
+        self, script: str, defaults: Mapping[str, Any], names: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """An event that calls a function of `page.js` with fields of the form, and what they are
+        by default; without names, with all.
+        """
+        names = names or [*self.fields]
+        return {
+            "fn": None,
+            "inputs": [self.fields[name] for name in names],
+            "js": f"(...values) => window.{script}({encode(defaults)}, {encode(names)}, values)",
+            "api_visibility": "private",
+        }
+
+    def _begins(self, pair: Pair) -> dict[str, Any]:
+        """What the form begins with."""
+        form: dict[str, Any] = {**link.BLANK, **pair.settings}
+        return form | {_MOST: min(form[_MOST], self._most)}
 
     def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
         """The values of the whole form, so that an example resets what the one before it set.
@@ -153,8 +183,8 @@ class Controls:
         choices = drafters_of(loader.pair)
         menu_of_drafters = gr.Dropdown(_titles(choices))
         if drafter is not None and drafter not in choices:
-            begins = {**link.BLANK, **loader.pair.settings}
-            menu_of_drafters = gr.Dropdown(_titles(choices), value=begins["drafter"])
+            value = self._begins(loader.pair)["drafter"]
+            menu_of_drafters = gr.Dropdown(_titles(choices), value=value)
         examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
         pair = loader.offer
         menu = gr.Dropdown(_pairs(loader), value=pair.name, info=pair.note)
@@ -182,11 +212,11 @@ class Controls:
 
     def _add_fields(self, group: str, pair: Pair) -> None:
         """Adds a component for each of the group's fields, with what the page begins with."""
-        begins = {**link.BLANK, **pair.settings, _MOST: min(link.BLANK[_MOST], self._most)}
+        begins = self._begins(pair)
         for name, setting in SETTINGS.items():
             if setting.group != group:
                 continue
-            about = {"value": begins[name], "label": setting.title}
+            about = {"value": begins[name], "label": setting.title, "elem_id": f"set-{name}"}
             about["info"] = f"{setting.help[:1].upper()}{setting.help[1:]}" or None
             if setting.choices:
                 menu = _titles(drafters_of(pair)) if name == "drafter" else _menu(setting)
@@ -198,7 +228,7 @@ class Controls:
                 field = _seed(about)
             else:
                 if name == _MOST:
-                    about["info"] = f"At most {self._most}"
+                    about["info"] = f"The longest answer; at most {self._most}"
                 field = gr.Number(precision=0, min_width=110, **about)
             self.fields[name] = field
 
@@ -253,15 +283,6 @@ def _pair_menu(loader: Loader) -> tuple[gr.Dropdown, gr.Button]:
             scale=8,
         )
         return pair, gr.Button("Load", visible=not loader.fixed, elem_id="load", min_width=110)
-
-
-def _copy_buttons() -> dict[str, gr.Button]:
-    """The buttons that copy the form, by the function of `page.js` that does it."""
-    with gr.Column(elem_id="copies", min_width=110):
-        return {
-            "copyLink": gr.Button("Copy link", elem_id="copy-link", min_width=0),
-            "copyPython": gr.Button("Copy as Python", elem_id="copy-python", min_width=0),
-        }
 
 
 def _seed(about: dict[str, Any]) -> gr.Number:

@@ -1,4 +1,4 @@
-"""The header: the loaded pair and the current status."""
+"""The header: where the loaded pair runs, and the current status."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from pipeline.engine import Engine
 from pipeline.errors import UserError
-from pipeline.request import Request
 from ui.component import fields
 from ui.run.loader import Loader
 
-_DEFAULT = Request("any").draft_length  # of a pair that has no other
 _INEXACT = "not exact: rounding depends on the number of tokens in a forward pass"
 
 
@@ -21,25 +19,21 @@ class Status:
     Attributes:
         state: selects its style: ready, loading, running, opened or error.
         line: its text.
-        draft_length: of a run; None for what the page begins with.
         engine: the pair of a run, which may be replaced before the run ends.
     """
 
     state: str
     line: str
-    draft_length: int | str | None = None
     engine: Engine | None = None
 
 
 def header_fields(loader: Loader, now: Status) -> str:
     """The fields of `header.html`, for the pair of the current run, else for the loaded pair."""
     engine = now.engine or (loader.engine() if loader.done and not loader.failure else None)
-    pair = (now.engine or loader).pair
-    parts = ["no pair loaded" if loader.failure and not engine else pair.title]
+    parts = ["no pair loaded"] if loader.failure and not engine else []
     if engine:
         about = engine.about
-        length = now.draft_length or pair.settings.get("draft_length", _DEFAULT)
-        parts += [about["device"], about["target"]["weights"], f"K={length}"]
+        parts += [about["device"], about["target"]["weights"]]
         parts += [about["note"]] if about["note"] else []
         parts += [] if about["exact_widths"] else [_INEXACT]
     return fields(state=now.state, line=now.line, about=" · ".join(parts))

@@ -35,6 +35,7 @@ from ui.timeline import TIMELINE
 Outputs = tuple[str, str]  # the values of `Page._outputs`
 Updates = dict[Any, Any]  # component -> value; an empty one has to be `gr.skip()`
 
+_EMPTY = "Write a question or an instruction first."
 _CLOSING = "server: shutting down — the tokens so far stay on this page; open it again later."
 # Seconds between two polls of Gradio's queue. Its default of 0.001 takes 7 % of a core.
 _QUEUE_PERIOD = 0.05  # Gradio's own default on Windows
@@ -147,7 +148,7 @@ class Page:
             largest=LARGEST,
             refusal=str(too_large("SIZE")),
         )
-        component("verdict", ("view/fields", "verdict/again"), fields(**(first.verdict or {})))
+        component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", "lanes/lanes", first.lines or "")
         TIMELINE.add(first.timeline or "")
         self._tabs: dict[str, gr.Tab] = {}
@@ -208,11 +209,12 @@ class Page:
         )
         for on in (self.blocks.load, self._loading.tick):  # in no queue, which may be full
             on(self.show_pair, outputs=[updates, self._loading, *controls.of_pair], **at_once)
-        self.blocks.load(
+        filled = self.blocks.load(
             self.fill_from_link,
             outputs=[session, updates, *controls.inputs],
             **at_once,
         )
+        filled.then(**controls.marking)
 
     # --- handlers --------------------------------------------------------------------------------
 
@@ -223,6 +225,9 @@ class Page:
         what becomes of the form's request.
         """
         loader, turn = self._loader, self._turn
+        if not str(form[0] or "").strip():
+            yield self._show(session, Changes(notice=_EMPTY))
+            return
         try:
             request = self._controls.request(*form)
             for _ in loader.wait():

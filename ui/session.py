@@ -57,7 +57,7 @@ class Session:
         self._run = run
         self.view_state = ViewState()  # the views have what it held by now
         speedups = self._speedups_of((request, mode, engine.pair))
-        display = RaceDisplay(run, request, engine, speedups, turn.taken)
+        display = RaceDisplay(run, engine, speedups, turn.taken)
         self._activity = Activity(turn.run(iter(run)), display, _REST)
         try:
             yield from self._activity.follow(lambda: self.tab)
@@ -120,7 +120,7 @@ class Session:
         changes = replayed(trace, f"Loaded · {file.name}")
         self.close()
         self._files = Files(trace)
-        status = Status("opened", "Trace opened", trace.request["draft_length"])
+        status = Status("opened", "Trace opened")
         return replace(changes, status=status, notice="")
 
     def files(self) -> Files | None:

@@ -40,7 +40,7 @@ def _timeline(trace: Trace) -> Figure:
         "",
         height=_HEIGHT,
         bargap=0,
-        uniformtext={"minsize": 9, "mode": "hide"},  # where a bar is too narrow
+        uniformtext={"minsize": 11, "mode": "hide"},  # where a bar is too narrow
         margin={"l": _LEFT, "t": 18, "b": 42},
         legend={"y": -0.2, "yanchor": "top"},
         xaxis={"range": [0, longest or 1.0], "ticksuffix": " ms", "anchor": "free", "position": 0},
@@ -168,7 +168,7 @@ TIMELINE = RunTab(  # drawn as a tab is, and always in sight
             name="timeline",
             heading="Steps over time",
             sentence="A bar is one forward pass of the target, with the drafting before it, as "
-            "wide and as high as its time. The number in it counts its tokens.",
+            "wide and as high as its time. The number counts its tokens, where it fits.",
             draw=_timeline,
         ),
     ),

@@ -55,6 +55,7 @@ def verdict(
         "state": tone,
         "headline": headline,
         "headline_label": label,
+        "passes": f"{' → '.join(str(len(lane.steps)) for lane in lanes)} passes",
         "rates": " → ".join(_rounded(lane.tokens_per_second) for lane in lanes),
         "acceptance": _NONE if acceptance is None else percent(acceptance),
         "counts": _counts(fast) if fast else "autoregressive decoding drafts nothing",

@@ -85,12 +85,16 @@ export class Card {
   #place() {
     if (!this.#active) return;
     const [at] = [...(this.#active.lastElementChild?.getClientRects() ?? []), this.#active.getBoundingClientRect()];
-    const left = Math.min(at.left - 12, document.documentElement.clientWidth - this.#card.offsetWidth - 8);
-    const below = at.bottom + 8;
+    const { clientWidth } = document.documentElement;
+    const { offsetWidth: wide } = this.#card;
     const covered = parseFloat(getComputedStyle(document.documentElement).scrollPaddingBottom) || 0; // by the tour
-    const fits = below + this.#card.offsetHeight < window.innerHeight - covered;
-    const top = fits ? below : Math.max(8, at.top - this.#card.offsetHeight - 8);
-    Object.assign(this.#card.style, { left: `${Math.max(8, left)}px`, top: `${top}px` });
+    const below = at.bottom + 8;
+    const lowest = window.innerHeight - covered - this.#card.offsetHeight - 8;
+    // Below the token, or beside it; never over what is above the answers.
+    const beside = at.right + 12 + wide < clientWidth ? at.right + 12 : at.left - wide - 12;
+    const left = below <= lowest ? Math.min(at.left - 12, clientWidth - wide - 8) : beside;
+    const top = Math.min(below, Math.max(lowest, find(this.#element, ".panes").getBoundingClientRect().top));
+    Object.assign(this.#card.style, { left: `${Math.max(8, left)}px`, top: `${Math.max(8, top)}px` });
   }
 
   #step(/** @type {HTMLElement} */ text, /** @type {KeyboardEvent} */ event) {

@@ -33,6 +33,7 @@ export default function lanes(/** @type {import("../view/view.js").View} */ view
       holder.style.setProperty("--budget", line.budget);
       find(element, ".badge").textContent = line.badge;
       find(element, ".asked").textContent = line.asked;
+      find(element, ".model").textContent = line.model;
       for (const pane of panes) {
         pane.begin(run, line.budget);
         pane.element.hidden = !racing.includes(pane);

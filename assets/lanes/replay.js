@@ -1,6 +1,6 @@
 // Steps through a run that has ended, in its model time. The lines hold all of it: nothing is computed or
 // fetched again.
-import { find, findAll, findInput, tell } from "../view/dom.js";
+import { find, findInput, tell } from "../view/dom.js";
 
 /**
  * @typedef {import("./pane.js").Pane} Pane
@@ -8,7 +8,7 @@ import { find, findAll, findInput, tell } from "../view/dom.js";
  */
 
 const PERIOD = 80; // milliseconds between two frames
-const WATCHABLE = 4000; // milliseconds; a race that took less is replayed, so slowly that it takes as long
+const WATCHABLE = 5000; // milliseconds that a slow replay takes at least
 const IN_SIGHT = 0.25; // of the panes
 const CLOSE = 1e-6; // milliseconds; a scrubber rounds its value
 const KEYS = /** @type {Record<string, string>} */ ({
@@ -24,10 +24,6 @@ export function momentsOf(panes) {
   return [...new Set([0, ...times])].sort((one, other) => one - other);
 }
 
-/** Whether a race took too little to be followed as it happened; its lanes took turns. */
-export const wasTooFast = (/** @type {Pick<Pane, "steps">[]} */ panes) =>
-  panes.reduce((sum, { steps }) => sum + (steps.at(-1)?.ends ?? 0), 0) < WATCHABLE;
-
 /** What a pane shows at that time: between draft and verification, the draft. */
 export function stateAt(/** @type {Pick<Pane, "steps">} */ { steps }, /** @type {number} */ time) {
   const next = steps.findIndex(({ ends }) => ends > time + CLOSE);
@@ -36,17 +32,14 @@ export function stateAt(/** @type {Pick<Pane, "steps">} */ { steps }, /** @type 
   return { count: next, draft: drafted <= time + CLOSE && line.drafted.length ? line : null };
 }
 
-/** The index of the fastest of the rising speeds that is slow enough to watch, and not above 1. */
-export const slowEnough = (/** @type {number[]} */ speeds, /** @type {number} */ total) =>
-  Math.max(
-    0,
-    speeds.findLastIndex((speed) => speed <= 1 && total / speed >= WATCHABLE),
-  );
+/** The speed of a slow replay of a run that took so many milliseconds: at most half of its own. */
+export const slowSpeed = (/** @type {number} */ total) => Math.min(0.5, total / WATCHABLE);
 
 export class Replay {
   #time = 0;
   #moments = [0];
   #timer = 0; // 0: none
+  #speed = 1; // of the run's own
   /** @type {Pane[]} */
   #panes = [];
   #element;
@@ -62,7 +55,6 @@ export class Replay {
     this.#scrubber = findInput(this.#bar, "[type=range]");
     // Who reads the answer by keyboard is not interrupted: the focus scrolls it into sight.
     find(element, ".panes").addEventListener("focusin", () => this.#sight.disconnect());
-    find(this.#bar, ".speeds").addEventListener("change", () => this.#sayPace());
     this.#bar.addEventListener("click", ({ target }) => {
       const button = /** @type {HTMLElement} */ (target).closest("button");
       if (button) this.#act(String(button.dataset.do));
@@ -74,7 +66,7 @@ export class Replay {
     });
     this.#bar.addEventListener("keydown", (event) => {
       const name = KEYS[event.key];
-      if (!name || /** @type {HTMLInputElement} */ (event.target).type === "radio") return;
+      if (!name) return;
       event.preventDefault();
       this.#act(name);
     });
@@ -98,8 +90,8 @@ export class Replay {
   }
 
   /**
-   * The run has ended. A recorded run is played, slowly enough to follow, once the panes are in sight, which they
-   * are not in a tab in the background. So is a race too fast to follow, at once.
+   * The run has ended. A recorded one is replayed once, slowly, when the panes are in sight, which they are not in a
+   * tab in the background; a race has been shown as it happened.
    * @param {Pane[]} panes
    * @param {boolean} isRecord
    */
@@ -108,36 +100,20 @@ export class Replay {
     this.#moments = momentsOf(panes);
     this.#bar.disabled = this.#total === 0;
     this.#scrubber.max = String(this.#total);
-    const speeds = this.#speeds;
-    speeds[
-      slowEnough(
-        speeds.map(({ value }) => Number(value)),
-        this.#total,
-      )
-    ].checked = true;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (still || this.#total === 0 || !(isRecord || wasTooFast(panes))) return this.#seek(this.#total);
+    if (still || !isRecord || this.#total === 0) return this.#seek(this.#total);
     this.#seek(0);
-    // Which calls back at once, or, in a hidden tab, when that is opened.
-    if (isRecord) this.#sight.observe(find(this.#element, ".panes"));
-    else this.#play();
+    this.#sight.observe(find(this.#element, ".panes"));
   }
 
   #sight = new IntersectionObserver(
-    ([{ intersectionRatio }]) => (intersectionRatio >= IN_SIGHT ? this.#play() : this.#seek(this.#total)),
+    ([{ intersectionRatio }]) =>
+      intersectionRatio >= IN_SIGHT ? this.#play(slowSpeed(this.#total)) : this.#seek(this.#total),
     { threshold: IN_SIGHT },
   );
 
   get #total() {
     return this.#moments[this.#moments.length - 1];
-  }
-
-  get #speeds() {
-    return /** @type {HTMLInputElement[]} */ (findAll(this.#bar, "[name=speed]"));
-  }
-
-  get #speed() {
-    return Number(this.#speeds.find(({ checked }) => checked)?.value);
   }
 
   // Other parts of the page follow: `time` is in milliseconds, and the others are steps shown, by lane.
@@ -156,8 +132,9 @@ export class Replay {
     tell(this.#element, "moment", { time: this.#time, ...shown });
   }
 
-  #play() {
+  #play(/** @type {number} */ speed) {
     this.#sight.disconnect();
+    this.#speed = speed;
     if (this.#time >= this.#total) this.#seek(0);
     let last = performance.now();
     this.#timer = setInterval(() => {
@@ -181,12 +158,8 @@ export class Replay {
     const button = find(this.#bar, "[data-do=play]");
     Object.assign(button, { title: name, ariaLabel: name });
     button.dataset.playing = String(this.#timer !== 0);
-    this.#sayPace();
-  }
-
-  #sayPace() {
     const slow = this.#timer !== 0 && this.#speed < 1;
-    find(this.#element, ".slowed").textContent = slow ? `Replay, slowed to ${this.#speed}×` : "";
+    find(this.#element, ".slowed").textContent = slow ? "In slow motion" : "";
   }
 
   #act(/** @type {string} */ name) {
@@ -196,6 +169,7 @@ export class Replay {
     else if (name === "back") this.#seek(this.#moments.findLast((time) => time < now - CLOSE) ?? 0);
     else if (name === "forward") this.#seek(this.#moments.find((time) => time > now + CLOSE) ?? this.#total);
     else if (name === "end") this.#seek(this.#total);
-    else if (!playing) this.#play();
+    else if (name === "slowly") this.#play(slowSpeed(this.#total));
+    else if (!playing) this.#play(1);
   }
 }

@@ -1,8 +1,11 @@
 // What belongs to no component: keys, links, the theme, and what Gradio leaves to do.
-import { find, setText } from "../view/dom.js";
+import { find, make, setText } from "../view/dom.js";
 import { recall, remember } from "../view/storage.js";
+import { keepViews } from "../view/view.js";
 
 /** @typedef {Record<string, unknown>} Fields */
+
+const LONGEST_LINK = 8000; // characters
 
 export default function page() {
   // Gradio has no way to set these hooks for tests.
@@ -18,16 +21,21 @@ export default function page() {
   document.addEventListener("click", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     if (target.closest("#theme")) remember("theme", document.body.classList.toggle("dark") ? "dark" : "light");
-    const link = /** @type {HTMLElement | null} */ (target.closest("[data-opens]"));
+    const [button, link] = ["[data-presses]", "[data-opens]"].map(
+      (each) => /** @type {HTMLElement | null} */ (target.closest(each)),
+    );
+    if (button) document.getElementById(String(button.dataset.presses))?.click(); // one of Gradio's
     if (!link) return;
     event.preventDefault();
     openPlot(link.dataset);
   });
   const theme = recall("theme"); // the one that was chosen outlives a reload
   if (theme) document.body.classList.toggle("dark", theme === "dark");
-  Object.assign(window, { copyLink, copyPython });
+  document.head.append(make("style", { id: "marks" }));
+  Object.assign(window, { copyLink, copyPython, keepForm, markChanged });
+  addEventListener("pagehide", () => keepViews(find(document, "#header header").dataset.state === "running"));
   stopLoadingScreen();
-  showPlaceInQueue();
+  watchEvents();
 }
 
 // Gradio 6.31 leaves the animation of its loading screen running, for which the browser draws sixty empty
@@ -44,17 +52,20 @@ function stopLoadingScreen() {
   watchClock();
 }
 
-// Gradio shows the place in the queue with a running clock, which a screen reader would announce each second.
-// Also a race that starts at once is in the queue for a moment: a line that comes and goes would move the page.
-function showPlaceInQueue() {
+// Gradio shows over the notice that an event waits or runs: then there is something to stop. It also shows the place
+// in the queue, with a running clock, which a screen reader would announce each second. Also a race that starts at once is in the queue for a moment: a line that comes and goes would move the page.
+function watchEvents() {
   const notice = find(document, "#notice");
   const place = find(notice, ".place");
   const show = (/** @type {string} */ line) => {
     setText(place, line);
     find(document, "#header header").toggleAttribute("data-waiting", line !== "");
   };
+  const stop = find(document, "#stop", HTMLButtonElement);
   let soon = 0;
+  stop.disabled = true;
   new MutationObserver(() => {
+    stop.disabled = !notice.querySelector(".wrap:not(.hide)");
     const queue = notice.querySelector(".progress-text")?.textContent?.match(/queue: (\d+)\/(\d+)/);
     const line = queue
       ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, so that its times are accurate.`
@@ -66,7 +77,7 @@ function showPlaceInQueue() {
     clearTimeout(soon);
     soon = 0;
     show(line);
-  }).observe(notice, { childList: true, characterData: true, subtree: true });
+  }).observe(notice, { attributeFilter: ["class"], childList: true, characterData: true, subtree: true });
 }
 
 // A plot in another tab, whose content Gradio makes when the tab is first selected.
@@ -114,7 +125,25 @@ for name, lane in trace["lanes"].items():
 }
 
 /** @param {[Fields, string[], unknown[]]} form */
-const copyLink = (...form) => copy(linkTo(address(), ...form), "#copy-link", "Link");
+const copyLink = (...form) => copy(linkTo(address(), ...form), "#share", "Link");
+
+// In the address, so that a reload asks the same. A server refuses a longer one.
+/** @param {[Fields, string[], unknown[]]} form */
+function keepForm(...form) {
+  const here = new URL(location.href);
+  for (const name of form[1]) here.searchParams.delete(name);
+  const link = linkTo(here, ...form);
+  if (link.length < LONGEST_LINK) history.replaceState(history.state, "", link);
+}
+
+// Marks the settings that differ, also those that are drawn only when the settings are opened: by a style.
+/** @param {[Fields, string[], unknown[]]} form */
+function markChanged(...form) {
+  const names = changed(...form).map(([name]) => name);
+  const counted = names.length ? `#settings { --changed: "${names.length} changed" }` : "";
+  const marks = names.map((name) => `#set-${name} { --mark: "changed" }`);
+  find(document, "#marks").textContent = [counted, ...marks].join(" ");
+}
 
 /** @param {[Fields, string[], unknown[]]} form */
 const copyPython = (...form) => copy(pythonFor(address(), ...form), "#copy-python", "Python");

@@ -103,9 +103,10 @@ class Frame {
     if (!this.stale || !this.plot.offsetWidth || waits) return;
     this.stale = false;
     const { data, layout } = coloured(this.figure, themeColours());
+    const draw = this.resized ? Plotly.newPlot : Plotly.react; // which leaves the legend's old height free
     this.#width = this.plot.offsetWidth;
     Object.assign(layout, { dragmode: coarse ? false : "zoom", width: this.#width });
-    await Plotly.react(this.plot, data, layout, { displayModeBar: false });
+    await draw(this.plot, data, layout, { displayModeBar: false });
     this.plot.dispatchEvent(new Event("drawn", { bubbles: true }));
     const ends = performance.now();
     this.rests = ends + (ends - begins) / SHARE;

@@ -36,8 +36,10 @@ export default function timeline(/** @type {import("../view/view.js").View} */ v
     at = detail.time; // null when a run begins
     place();
   });
-  plot.addEventListener("drawn", place);
-  // Plotly adds its own events when it first draws; this one is a zoom.
-  const onZoom = () => /** @type {any} */ (plot).on("plotly_relayout", place);
-  plot.addEventListener("drawn", onZoom, { once: true });
+  plot.addEventListener("drawn", () => {
+    place();
+    const drawn = /** @type {any} */ (plot); // with Plotly's own events, of which this one is a zoom
+    drawn.removeAllListeners("plotly_relayout");
+    drawn.on("plotly_relayout", place);
+  });
 }

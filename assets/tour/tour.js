@@ -95,6 +95,7 @@ class Tour {
 
   toggle(/** @type {HTMLElement} */ opener) {
     this.#opener = opener;
+    delete opener.dataset.offer;
     if (!this.#panel.hidden) return this.#leave();
     const last = kept().stop;
     this.#go(last > this.#run.stops.length ? 1 : last);
@@ -108,12 +109,16 @@ class Tour {
     return true;
   }
 
-  /** Opens the stop that the link names, or the one that was left open. */
+  /** Opens the stop that the link names, or the one that was left open; or offers the tour. */
   resume() {
     const linked = Number(new URLSearchParams(location.search).get("tour"));
     const last = kept();
     if (Number.isInteger(linked) && linked >= 1 && linked <= this.#run.stops.length) this.#go(linked);
     else if (!last.left) this.#go(last.stop);
+    else if (!recall("tour")) {
+      find(document, "#tour-open").dataset.offer = "";
+      this.#keep(true); // a first visit alone is offered the tour
+    }
   }
 
   // --- what the panel shows -------------------------------------------------------------------------

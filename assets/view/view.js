@@ -2,16 +2,27 @@
 // costs Gradio more time than a view needs to show it; so events have two hidden outputs, whose scripts
 // publish the values.
 import { listen } from "./dom.js";
+import { recall, remember } from "./storage.js";
 
 /**
  * What Gradio gives a component, and `component.py` hands to the default export of its scripts.
  * @typedef {{ element: HTMLElement, props: Record<string, any>, watch: (name: string, act: () => void) => void }} View
  */
 
-// The latest value of each view, for views that Gradio creates only when their tab is opened.
+const KEPT = import.meta.url; // which has the version, and so whatever understands the values
+const SESSION = "sessionStorage";
+
+// The latest value of each view, for views that Gradio creates only when their tab is opened, and after a reload.
 const page = /** @type {{ views?: Record<string, string> }} */ (globalThis);
-page.views ??= {};
+page.views ??= /** @type {Record<string, string>} */ (recall(KEPT, SESSION) ?? {});
 const latest = page.views;
+
+/** Keeps the run that is shown for a reload, unless it goes on: then its latest lines alone are there. */
+export function keepViews(/** @type {boolean} */ running) {
+  const { header, notice, ...shown } = latest;
+  remember(KEPT, null, SESSION); // in case that the rest does not fit
+  if (!running) remember(KEPT, shown, SESSION);
+}
 
 export function publish(/** @type {string} */ name, /** @type {string} */ value) {
   latest[name] = value;

@@ -128,24 +128,23 @@ _REEF = (
     "Sea, off the coast of Queensland, Australia. The reef can be seen from outer space and is the "
     "world's biggest single structure made by living organisms."
 )
-_SMOL_EXAMPLES = (  # with speedups, measured on two cores, of 1.4, 2.7, 1.0, 0.6 and 1.6
+_SPECULATION = (
+    "Speculative decoding lets a small draft model guess the next tokens of a text. The large "
+    "target model then checks all guesses in one forward pass, keeps those that it agrees with, "
+    "and replaces the first that it does not. The text is the same as without guesses, but it "
+    "needs fewer passes of the large model."
+)
+_SMOL_EXAMPLES = (  # of two, the median speedups on two cores: 2.7 of the reef, 0.6 of the poem
     Example("Steps to plant a tree", "What are the steps to plant a tree?"),
+    Example("Why exercise?", "What are the benefits of regular exercise?"),
+    Example("A weekend in the mountains", "What should I pack for a weekend in the mountains?"),
+    Example("What is speculative decoding?", "What is speculative decoding?", _SPECULATION),
+    Example("Wins: much to copy", "What is special about the reef?", _REEF),
     Example(
-        "Wins: much to copy",
-        "What is special about the reef?",
-        _REEF,
-    ),
-    Example(
-        "Breaks even: a story, sampled",
-        "Write a short story about a dog who finds a map.",
-        settings={"temperature": 1.0},
-    ),
-    Example(
-        "Loses: high temperature, eight drafts",
+        "Loses: high temperature",
         "Write a short poem about spring",
         settings=_HIGH_TEMPERATURE,
     ),
-    _FROM_CONTEXT,
 )
 _EXAMPLES = (
     Example("Why is the sky blue?", "Explain why the sky is blue"),

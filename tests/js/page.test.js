@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { words } from "../../assets/cache/cache.js";
-import { momentsOf, slowEnough, stateAt, wasTooFast } from "../../assets/lanes/replay.js";
+import { momentsOf, slowSpeed, stateAt } from "../../assets/lanes/replay.js";
 import { linkTo, pythonFor } from "../../assets/page/page.js";
 import { coloured } from "../../assets/plots/plots.js";
 import { measured, open } from "../../assets/tour/guess.js";
@@ -36,17 +36,8 @@ test("a replay stops at every draft and every step, of either lane", () => {
   ]);
 });
 
-test("a replay takes four seconds where a speed allows it, and is never faster than the run", () => {
-  const speeds = [0.05, 0.1, 0.25, 0.5, 1, 2];
-  assert.deepEqual(
-    [100, 400, 1500, 9000].map((total) => speeds[slowEnough(speeds, total)]),
-    [0.05, 0.1, 0.25, 1],
-  );
-});
-
-test("a race is replayed that took under four seconds, both lanes together", () => {
-  const panes = (/** @type {number[]} */ ...ends) => ends.map((each) => ({ steps: [{ ends: each }] }));
-  assert.deepEqual([wasTooFast(panes(2000, 1900)), wasTooFast(panes(2000, 2100))], [true, false]);
+test("a slow replay takes five seconds, and is at most half as fast as the run", () => {
+  assert.deepEqual([100, 1000, 5000, 9000].map(slowSpeed), [0.02, 0.2, 0.5, 0.5]);
 });
 
 test("of the updates of two events, in either order, each view is shown once and never an older one", () => {

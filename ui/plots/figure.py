@@ -38,6 +38,11 @@ class Figure:
     note: str = ""
 
     @property
+    def empty(self) -> bool:
+        """Whether there is nothing to plot."""
+        return not any(part.get("x") for part in self.data)
+
+    @property
     def checked(self) -> Any:
         """The `go.Figure`; raises ValueError for a property that Plotly does not have."""
         import plotly.graph_objects as go  # slow to import, and not needed to show a plot

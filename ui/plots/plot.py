@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Generic, TypeVar
 
 from ui.component import asset
-from ui.plots.figure import Figure, Json
+from ui.plots.figure import Figure, Json, merged
 
 Subject = TypeVar("Subject")
 
@@ -35,14 +35,28 @@ class Plot(Generic[Subject]):
         return asset("plots/plot.html").format(name=self.name, **texts)
 
 
-def plots_json(plots: Iterable[Plot[Subject]], subject: Subject, tables: bool = True) -> Json:
+def plots_json(
+    plots: Iterable[Plot[Subject]],
+    subject: Subject,
+    tables: bool = True,
+    instead: Callable[[], Subject] | None = None,
+) -> Json:
     """The figures of `subject`, as `plots.js` reads them. During a run, `tables` are left out to
     save time.
+
+    Args:
+        instead: returns what is shown, and said so, where a whole `subject` has nothing to plot.
     """
     shown: Json = {}
     for plot in plots:
         figure = plot.draw(subject)
-        shown[plot.name] = {"data": figure.data, "layout": figure.layout, "note": figure.note}
+        if instead and tables and figure.empty:
+            other = plot.draw(instead())
+            note = f"{figure.note} Shown instead: the recorded run. {other.note}".strip()
+            figure = replace(other, note=note)
+        hidden = {"visible": not figure.empty}
+        layout = merged(figure.layout, {"xaxis": hidden, "yaxis": hidden})
+        shown[plot.name] = {"data": figure.data, "layout": layout, "note": figure.note}
         if tables:
             table = figure.table()
             cells = {"columns": table.columns, "rows": table.rows}

@@ -41,7 +41,7 @@ class Asked:
     waiting: bool = False
 
     def status(self, state: str, line: str) -> Status:
-        return Status(state, line, self.request.draft_length, self.engine)
+        return Status(state, line, self.engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,7 +10,6 @@ from time import monotonic
 from pipeline.engine import Engine, Running
 from pipeline.environment import MemoryUse
 from pipeline.progress import Progress
-from pipeline.request import Request
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Update
 from pipeline.trace.signatures import Signature, signatures
@@ -49,12 +48,11 @@ class RaceDisplay:
     def __init__(
         self,
         run: Running,
-        request: Request,
         engine: Engine,
         earlier: Sequence[float] = (),
         waiting: bool = False,
     ) -> None:
-        self._run, self._request, self._engine = run, request, engine
+        self._run, self._engine = run, engine
         self._earlier = earlier
         self._memory: dict[str, MemoryUse] = {}  # the most that was used of each limit
         self._found: tuple[Signature, ...] = ()
@@ -132,7 +130,7 @@ class RaceDisplay:
         return self._status("running", f"Racing · {25 * quarter} %")
 
     def _status(self, state: str, line: str) -> Status:
-        return Status(state, line, self._request.draft_length, self._engine)
+        return Status(state, line, self._engine)
 
 
 def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:

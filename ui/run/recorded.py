@@ -8,6 +8,7 @@ The first is a real run of the embedded pair, on the machine that its badge name
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -20,6 +21,7 @@ LARGEST = 4 * 2**20  # bytes; twice what the longest run takes
 _LONGEST_NAME = 80  # characters
 
 
+@cache
 def recorded() -> Trace:
     """The run that the page shows at first."""
     return read_trace(_RECORDED)
@@ -46,7 +48,7 @@ def too_large(megabytes: object) -> UserError:
 
 
 def badge(word: str, trace: Trace) -> str:
-    """The label of a recorded run: a word, the machine, the date and the pair."""
+    """The label of a recorded run: a word, the machine and the date."""
     cpu = str(trace.environment.get("cpu") or "an unknown machine")
-    parts = (word, cpu, trace.created[:10], trace.pair["name"])
+    parts = (word, cpu, trace.created[:10])
     return " · ".join(part[:_LONGEST_NAME] for part in parts)

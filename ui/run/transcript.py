@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.decoding.events import Drafted, Round, fields_of
+from pipeline.models.pairs import PAIRS
 from pipeline.trace.metrics import LaneProgress, progress
 from pipeline.trace.record import StepRecord, Token, Trace
 from pipeline.trace.recording import Update
@@ -38,6 +39,7 @@ class Transcript:
             kind="start",
             badge=badge,
             asked=trace.request["instruction"][:500],
+            model=_model(trace),
             lanes=list(trace.lanes),
             budget=trace.request["max_new_tokens"],
             greedy=trace.greedy,
@@ -119,6 +121,14 @@ class Transcript:
 
     def _append(self, **line: object) -> None:
         self._lines.append(encode({"number": len(self._lines), "run": self._run, **line}) + "\n")
+
+
+def _model(trace: Trace) -> str:
+    """Which model answers, how large it is, and what to expect of its facts."""
+    name, parameters = str(trace.pair["name"]), trace.pair["target"].get("parameters")
+    title = PAIRS[name].title if name in PAIRS else name
+    size = f"{parameters / 1e6:,.0f} million parameters" if parameters else "of unknown size"
+    return f"{title}, {size}: its facts can be wrong"
 
 
 def _short(value: Any) -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 import gradio as gr
@@ -131,11 +129,6 @@ class ExperimentView:
         return encode({"plots": plots, "experiment": fields})
 
     @property
-    def plotted(self) -> bool:
-        """Whether there is a committed result to plot."""
-        return bool(self._shown.rows)
-
-    @property
     def _committed(self) -> dict[str, str]:
         """The texts of the committed result."""
         last = self._saved
@@ -152,26 +145,17 @@ class ExperimentView:
         return draw(self.experiment, shown.rows, shown.created, shown.race)
 
 
-def in_columns(views: Sequence[ExperimentView]) -> tuple[Sequence[ExperimentView], ...]:
-    """The views in their order, in two columns with as many committed plots: most of the height."""
-    plotted = list(accumulate(int(view.plotted) for view in views))
-    half = 1 + plotted.index(max(1, round(plotted[-1] / 2))) if plotted[-1] else len(views) // 2
-    return views[:half], views[half:]
-
-
 VIEWS = [ExperimentView(experiment) for experiment in STUDIES.values()]
 
 
 class Experiments(Tab):
-    """The introduction, and below it the experiments."""
+    """The introduction, and below it the experiments: closed ones are an index of them."""
 
     def add(self, value: str = "") -> Buttons:
         self.add_view(value)
-        with gr.Row(elem_id="experiment-list"):
-            for column in in_columns(VIEWS):
-                with gr.Column(min_width=440):
-                    for view in column:
-                        view.add()
+        with gr.Column(elem_id="experiment-list"):
+            for view in VIEWS:
+                view.add()
         return self.add_buttons()
 
     def run_values(self, trace: Trace) -> dict[str, str]:

@@ -14,6 +14,7 @@ from ui.component import asset, component, encode
 from ui.plots.figure import Json
 from ui.plots.plot import Plot, plots_json
 from ui.run.action import Action
+from ui.run.recorded import recorded
 
 PLOT_SCRIPTS = ("plots/plots",)
 Buttons = dict[Action, gr.Button]
@@ -55,7 +56,8 @@ class Tab:
         component(self.name, self.scripts, value, self.markup)
 
     def add_buttons(self) -> Buttons:
-        return {action: action.add_button() for action in self.actions}
+        with gr.Row(elem_classes="actions", visible=bool(self.actions)):
+            return {action: action.add_button() for action in self.actions}
 
     def run_values(self, trace: Trace) -> dict[str, str]:
         """The values of its views about a finished run, by name."""
@@ -85,4 +87,5 @@ class RunTab(Tab):
 
     def value(self, trace: Trace, tables: bool = True) -> str:
         """The value of its view. During a run, `tables` are left out to save time."""
-        return encode({"plots": plots_json(self.plots, trace, tables), **self.details(trace)})
+        plots = plots_json(self.plots, trace, tables, recorded)
+        return encode({"plots": plots, **self.details(trace)})

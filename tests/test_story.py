@@ -1,0 +1,264 @@
+"""The first screen, and a race on it: at every width, in both themes."""
+
+import re
+from contextlib import closing
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.served import (
+    open_settings,
+    run,
+    shown,
+    status_says,
+    to_the_end,
+    wait_for_end,
+)
+from tests.traces import VARIED, ran
+from ui.component import encode
+from ui.run.recorded import recorded
+from ui.verdict import verdict
+
+HEIGHTS = {1366: 768, 1024: 768, 390: 844, 320: 640}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(width, theme) for width in HEIGHTS for theme in ("light", "dark")],
+    ids=lambda screen: f"{screen[0]}-{screen[1]}",
+)
+def screen(request, browser, server):
+    """A page that the tests below use one after the other, and its width."""
+    width, theme = request.param
+    with closing(browser.new_page()) as page:
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": width, "height": HEIGHTS[width]})
+        page.goto(server[1])
+        status_says(page, "Ready")
+        to_the_end(page)
+        yield page, width
+
+
+def box(page, selector):
+    """Left, top, right and bottom."""
+    found = page.locator(selector).bounding_box()
+    return found["x"], found["y"], found["x"] + found["width"], found["y"] + found["height"]
+
+
+UNASKED = ("K=", "of tested drafts", "0.05×", "milliseconds")
+
+
+def test_the_first_screen_tells_what_happens_before_anybody_asks(screen):
+    page, width = screen
+    fast, slow = recorded().speculative, recorded().autoregressive
+    expect(page.locator(".lead")).to_contain_text("Same text, fewer passes.")
+    figures = page.locator("#verdict .figures dd")
+    expect(figures.nth(1)).to_have_text(f"{len(slow.steps)} → {len(fast.steps)} passes")
+    expect(page.locator("#verdict .more dl")).to_be_hidden()
+    for button in ("#run", "#tour-open", "#share", "[data-do=slowly]"):
+        expect(page.locator(button)).to_be_visible()
+    expect(page.locator("#stop")).to_be_disabled()
+    expect(page.get_by_test_id("model")).to_have_text(re.compile("134 million .* can be wrong$"))
+    first = "\n".join(page.locator(f"#{part}").inner_text() for part in ("header", "ask", "lanes"))
+    assert not [
+        words for words in UNASKED if words in first + page.locator("#verdict").inner_text()
+    ]
+    parts = [".lead", "#instruction", "#verdict .figures", ".panes"]
+    if width <= 768:
+        parts += ["#verdict .words", "#timeline"]
+        left, top, _, bottom = box(page, "#verdict .figures")
+        assert bottom - top < 48  # one line
+    boxes = [box(page, part) for part in parts]
+    assert all(upper[3] <= lower[1] for upper, lower in zip(boxes, boxes[1:], strict=False))
+    assert box(page, ".pane .text >> nth=0")[1] < HEIGHTS[width] - 90
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+TALL = """() => [...document.querySelectorAll(
+    "h1, #header button, #ask button, .replay button, #details [role=tab], #verdict dd, label"
+)].filter((each) => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    const lines = [...range.getClientRects()].filter(({ width }) => width > 1);
+    const { lineHeight } = getComputedStyle(each);
+    const tall = Math.max(...lines.map((line) => line.bottom)) - Math.min(...lines.map((line) => line.top));
+    return each.checkVisibility() && each.matches("h1, button, dd") && tall > 1.9 * parseFloat(lineHeight);
+}).map((each) => each.textContent)"""
+
+
+def test_labels_are_on_one_line(screen):
+    assert screen[0].evaluate(TALL) == []
+
+
+def test_a_race_is_shown_once_as_it_happens_and_replayed_slowly_when_asked(screen, server):
+    page, _ = screen
+    dolly, _ = server
+    dolly.pause = 0.004  # too fast to follow
+    page.evaluate(
+        """() => {
+            window.seen = [];
+            const text = document.querySelector("[data-testid=pane-autoregressive] .text");
+            const look = () => seen.push(text.querySelectorAll(".tok").length);
+            new MutationObserver(look).observe(text, { childList: true });
+        }"""
+    )
+    run(page)
+    wait_for_end(page, skip=False)
+    dolly.reset()
+    page.locator("#trace").wait_for()  # the last that a run brings
+    begun = page.evaluate("seen.slice(seen.indexOf(0))")  # the run before is cleared away
+    assert begun == sorted(begun)
+    expect(page.locator("#stop")).to_be_disabled()
+    expect(page.get_by_test_id("slowed")).to_have_text("")
+    page.get_by_role("button", name="Replay slowly").click()
+    expect(page.get_by_test_id("slowed")).to_have_text("In slow motion")
+    wait_for_end(page)
+
+
+LONG = {
+    "why": "The machine was busy: 13 of 180 steps took over three times the median of their kind, "
+    "and count as that. Main reason: verification is too expensive (v = 1.11 target steps beyond "
+    "the step itself).",
+    "again": "Measure again",
+    "alarm": "memory",
+    "signature": "Memory is short.",
+    "signature_text": "Of the keys and values, 95 of 100 MB are used. Ask for less.",
+}
+
+
+def test_the_verdict_says_all_of_it(screen):
+    page, width = screen
+    page.evaluate(
+        """(value) => document.dispatchEvent(
+            new CustomEvent("update", { detail: { name: "verdict", value } }))""",
+        encode(verdict(ran(VARIED)) | LONG),
+    )
+    expect(page.locator("#verdict .watch")).to_be_visible()
+    _, _, right, bottom = box(page, "#verdict .words")
+    assert right <= width
+    for last in (".again", ".watch > span", ".more"):
+        assert box(page, f"#verdict {last}")[3] <= bottom
+    held = page.locator("#verdict .words").evaluate("e => e.scrollHeight - e.clientHeight")
+    assert held <= 0
+
+
+def test_a_pinned_card_leaves_run_and_the_verdict_free_and_run_closes_it(screen):
+    page, _ = screen
+    token = page.locator("[data-testid=pane-speculative] .tok[data-state=accepted]").last
+    for place in ("end", "start"):  # of the window
+        token.evaluate("(e, block) => e.scrollIntoView({ block })", place)
+        token.click()
+        card = page.locator(".token-card.pinned")
+        left, top, right, bottom = card.bounding_box().values()
+        top, bottom = box(page, ".token-card.pinned")[1::2]
+        assert top >= box(page, "#verdict .figures")[3] or place == "start"
+        assert top >= 0
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".token-card")).to_be_hidden()
+    wait_for_end(page)
+
+
+OVERLAPS = """() => {
+    const frame = (e) => e?.getBoundingClientRect() ?? { width: 0 };
+    const hit = (a, b) => a.width && b.width && a.left < b.right - 1 && b.left < a.right - 1
+        && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    return [...document.querySelectorAll("[data-plot]:has(.main-svg)")].filter((plot) => {
+        const legend = frame(plot.querySelector(".legend"));
+        const others = plot.querySelectorAll(".barlayer .point path, .xtick text, .note");
+        return [...others].some((other) => hit(legend, frame(other)));
+    }).map((plot) => plot.dataset.plot);
+}"""
+
+
+def test_after_a_resize_no_legend_runs_over_bars_or_notes(screen):
+    page, width = screen
+    plots = page.locator("[data-plot=timeline] .plot, [data-plot=lanes] .plot")
+    wide = "e => e.querySelector('.main-svg')?.clientWidth === e.offsetWidth"
+    for there in (320, width + 300, width):
+        page.set_viewport_size({"width": there, "height": HEIGHTS[width]})
+        for plot in plots.all():
+            plot.scroll_into_view_if_needed()
+            plot.locator(".main-svg").first.wait_for()
+            page.wait_for_function(wide, arg=plot.element_handle())
+        assert page.evaluate(OVERLAPS) == []
+
+
+def test_settings_are_grouped_and_what_differs_is_marked(screen):
+    page, width = screen
+    marked = "e => getComputedStyle(e, '::after').content"
+    label = page.locator("#settings > button > span").first
+    assert label.evaluate(marked) == "none"
+    open_settings(page)
+    assert page.locator("#settings h3").all_inner_texts() == [
+        *("Drafting", "Sampling", "Answer and cache"),
+    ]
+    page.get_by_label("number input for Temperature").fill("1")
+    page.wait_for_function("document.querySelector('#marks').textContent.includes('temperature')")
+    assert label.evaluate(marked) == '"1 changed"'
+    infos = page.locator("#settings [data-testid=block-info]").all()
+    assert [each.inner_text() for each in infos if each.evaluate(marked) != "none"] == [
+        "Temperature"
+    ]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# --- where the width makes no difference ----------------------------------------------------------
+
+
+def test_a_first_visit_is_offered_the_tour_and_a_second_is_not(page):
+    offer = page.locator("#tour-open")
+    expect(offer).to_have_text(re.compile("Take the tour"), use_inner_text=True)
+    page.reload()
+    status_says(page, "Ready")
+    expect(offer).to_have_text("Tour", use_inner_text=True)
+
+
+def test_a_reload_keeps_question_and_result(page, dolly):
+    run(page, "Why <b>so</b>?")
+    wait_for_end(page)
+    page.locator("#trace").wait_for()
+    told = page.locator("#verdict .figures").inner_text()
+    answers = shown(page, "speculative")
+    page.reload()
+    status_says(page, "Ready")
+    wait_for_end(page)
+    expect(page.get_by_label("Instruction")).to_have_value("Why <b>so</b>?")
+    assert shown(page, "speculative") == answers
+    assert page.locator("#verdict .figures").inner_text() == told
+    assert len(dolly.started) == 1
+
+
+def test_a_reload_during_a_race_shows_the_recorded_run(page, dolly):
+    dolly.pause = 0.5
+    run(page)
+    page.locator("[data-testid=pane-autoregressive] .text .tok").first.wait_for()
+    page.reload()
+    expect(page.get_by_test_id("badge")).to_contain_text("Recorded")
+
+
+def test_the_example_of_the_api_asks_what_the_run_was_asked(page):
+    page.get_by_role("tab", name="Trace & API").click()
+    example = page.locator(".api pre")
+    expect(example).to_contain_text(f'"{recorded().request["instruction"]}", max_new_tokens=100')
+    run(page, 'Say "it"')
+    expect(example).to_contain_text(r'predict("Say \"it\"", max_new_tokens=100')
+    wait_for_end(page)
+
+
+def test_an_empty_prompt_is_answered_with_a_sentence(page):
+    to_the_end(page)
+    page.get_by_role("button", name="To the start").click()
+    run(page, " ", begins=False)
+    expect(page.get_by_test_id("notice")).to_have_text("Write a question or an instruction first.")
+    assert page.get_by_test_id("scrubber").input_value() == "0"  # the replay is where it was
+
+
+def test_stop_can_be_pressed_while_something_runs(page, dolly):
+    dolly.pause = 0.2
+    stop = page.get_by_test_id("stop")
+    expect(stop).to_be_disabled()
+    run(page)
+    expect(stop).to_be_enabled()
+    stop.click()
+    wait_for_end(page, "cancelled")
+    expect(stop).to_be_disabled()
