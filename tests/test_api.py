@@ -44,7 +44,7 @@ def test_the_copied_script_runs_what_the_page_ran(browser, url, dolly):
         answers = {lane: "".join(shown(page, lane)) for lane in dolly.last_trace().lanes}
         page.get_by_role("button", name="Copy as Python").click()
         page.wait_for_function(  # in the page, since it is said for two seconds
-            "document.getElementById('copy-python').textContent === 'Python copied'"
+            "document.getElementById('copy-python').textContent === 'Copied'"
         )
         script = page.evaluate("navigator.clipboard.readText()")
     asked = dolly.last_trace().request

@@ -95,7 +95,7 @@ def test_a_link_refills_the_form_and_runs_nothing(page, browser, url, dolly):
     choose(page, "Verification", "As a block")
     page.get_by_role("button", name="Share").click()
     page.wait_for_function(  # in the page, since it is said for two seconds
-        "document.getElementById('share').textContent === 'Link copied'"
+        "document.getElementById('share').textContent === 'Copied'"
     )
     copied = page.evaluate("navigator.clipboard.readText()")
     assert dict(parse_qsl(urlsplit(copied).query)) == {

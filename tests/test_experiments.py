@@ -369,8 +369,24 @@ def test_a_study_without_a_result_says_so(monkeypatch):
 
 
 def card(page, name):
+    """Opened; the tab shows an index."""
     page.get_by_role("tab", name="Experiments").click()
-    return page.locator(f".experiment[data-experiment={name}]")
+    of_study = page.locator(f".experiment[data-experiment={name}]")
+    if not of_study.evaluate("e => e.open"):
+        of_study.locator("summary").first.click()
+    return of_study
+
+
+@pytest.mark.parametrize("width", [1366, 390])
+def test_the_studies_are_an_index_of_questions_in_one_column(browser, url, width):
+    with opened(browser, url, width) as page:
+        page.get_by_role("tab", name="Experiments").click()
+        summaries = page.locator(".experiment > summary")
+        expect(summaries).to_contain_text([view.experiment.question for view in VIEWS])
+        boxes = [summary.bounding_box() for summary in summaries.all()]
+        assert len({box["x"] for box in boxes}) == 1
+        assert page.locator("#details").bounding_box()["height"] < 60 + 80 * len(VIEWS)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_page_shows_the_committed_results_at_once_and_runs_only_short_studies(page):

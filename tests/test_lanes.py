@@ -307,9 +307,7 @@ def test_what_was_copied_from_an_earlier_answer_is_marked_so(page, tmp_path):
     card = page.locator(".token-card")
     expect(card).to_contain_text("in an earlier answer", use_inner_text=True)
     expect(card).to_contain_text("Each model’s own probabilities", use_inner_text=True)
-    expect(page.get_by_test_id("verdict")).to_contain_text(
-        f"{count} of these remembered", use_inner_text=True
-    )
+    expect(page.get_by_test_id("verdict")).to_contain_text(f"{count} of these remembered")
 
 
 def test_a_file_replays_badged_and_a_bad_one_is_one_line_that_loses_nothing(page, dolly, tmp_path):
@@ -329,7 +327,7 @@ def test_a_file_replays_badged_and_a_bad_one_is_one_line_that_loses_nothing(page
     expect(notice).to_have_text("")
     wait_for_end(page, skip=False)
     assert_shows(page, trace)
-    verdict = page.get_by_test_id("verdict").inner_text()
+    verdict = page.get_by_test_id("verdict").text_content()
     assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
     assert "just now" not in verdict
 

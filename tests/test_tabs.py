@@ -13,6 +13,7 @@ from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 from tests.traces import alone, old, ran, timed
 from ui.component import ASSETS
+from ui.run.recorded import recorded
 from ui.tabs.cache import picture, saved
 from ui.tabs.experiments import VIEWS
 from ui.tabs.how import how, paper
@@ -392,6 +393,18 @@ def test_the_example_of_block_verification_is_a_whole_draft_of_this_run():
         assert (float(row[4]) < float(row[3])) == below
     assert how(ran(verification="block"))["state"] == "greedy"
     assert how(ran(temperature=1.0, verification="block", drafter="lookup"))["state"] == "none"
+
+
+def test_a_plot_of_a_race_too_short_for_it_shows_the_recorded_run_and_says_so():
+    short = ran(max_new_tokens=1)
+    for tables in (True, False):  # after the race, and while it goes on
+        plots = json.loads(RUN_TABS["acceptance"].value(short, tables))["plots"]
+        for name, of_recorded in figures(recorded()).items():
+            if name in plots:
+                shown = plots[name]
+                assert (shown["data"] == of_recorded.data) == tables
+                assert ("Shown instead: the recorded run." in shown["note"]) == tables
+                assert shown["layout"]["xaxis"]["visible"] == tables  # no axes around nothing
 
 
 def test_a_drawing_while_it_runs_has_no_tables():

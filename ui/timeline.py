@@ -43,7 +43,14 @@ def _timeline(trace: Trace) -> Figure:
         uniformtext={"minsize": 11, "mode": "hide"},  # where a bar is too narrow
         margin={"l": _LEFT, "t": 18, "b": 42},
         legend={"y": -0.2, "yanchor": "top"},
-        xaxis={"range": [0, longest or 1.0], "ticksuffix": " ms", "anchor": "free", "position": 0},
+        xaxis={
+            "range": [0, longest or 1.0],
+            "anchor": "free",
+            "position": 0,
+            "tickangle": 0,
+            "ticksuffix": " ms",
+            "showticksuffix": "last",
+        },
         yaxis={"fixedrange": True, "tickvals": [tick], "ticktext": [f"{tick:g} ms"]},
     )
     share = (1 - _GAP * (len(tops) - 1)) / sum(tops.values())  # of the height, per millisecond

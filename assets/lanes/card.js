@@ -86,15 +86,17 @@ export class Card {
     if (!this.#active) return;
     const [at] = [...(this.#active.lastElementChild?.getClientRects() ?? []), this.#active.getBoundingClientRect()];
     const { clientWidth } = document.documentElement;
-    const { offsetWidth: wide } = this.#card;
     const covered = parseFloat(getComputedStyle(document.documentElement).scrollPaddingBottom) || 0; // by the tour
-    const below = at.bottom + 8;
-    const lowest = window.innerHeight - covered - this.#card.offsetHeight - 8;
+    const bottom = window.innerHeight - covered - 8;
+    this.#card.style.maxHeight = "";
+    const { offsetWidth: wide, offsetHeight: high } = this.#card;
     // Below the token, or beside it; never over what is above the answers.
+    const fits = at.bottom + 8 + high <= bottom;
     const beside = at.right + 12 + wide < clientWidth ? at.right + 12 : at.left - wide - 12;
-    const left = below <= lowest ? Math.min(at.left - 12, clientWidth - wide - 8) : beside;
-    const top = Math.min(below, Math.max(lowest, find(this.#element, ".panes").getBoundingClientRect().top));
-    Object.assign(this.#card.style, { left: `${Math.max(8, left)}px`, top: `${Math.max(8, top)}px` });
+    const left = Math.max(8, fits ? Math.min(at.left - 12, clientWidth - wide - 8) : beside);
+    const highest = Math.max(8, find(this.#element, ".panes").getBoundingClientRect().top);
+    const top = fits ? at.bottom + 8 : Math.max(highest, bottom - high);
+    Object.assign(this.#card.style, { left: `${left}px`, top: `${top}px`, maxHeight: `${bottom - top}px` });
   }
 
   #step(/** @type {HTMLElement} */ text, /** @type {KeyboardEvent} */ event) {

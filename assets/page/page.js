@@ -32,7 +32,7 @@ export default function page() {
   const theme = recall("theme"); // the one that was chosen outlives a reload
   if (theme) document.body.classList.toggle("dark", theme === "dark");
   document.head.append(make("style", { id: "marks" }));
-  Object.assign(window, { copyLink, copyPython, keepForm, markChanged });
+  Object.assign(window, FORM);
   addEventListener("pagehide", () => keepViews(find(document, "#header header").dataset.state === "running"));
   stopLoadingScreen();
   watchEvents();
@@ -104,6 +104,7 @@ function changed(/** @type {Fields} */ defaults, /** @type {string[]} */ names, 
 
 /** @param {URL} link @param {Fields} defaults @param {string[]} names @param {unknown[]} values */
 export function linkTo(link, defaults, names, values) {
+  for (const name of names) link.searchParams.delete(name);
   for (const [name, value] of changed(defaults, names, values)) link.searchParams.set(name, String(value ?? ""));
   return String(link);
 }
@@ -124,39 +125,33 @@ for name, lane in trace["lanes"].items():
 `;
 }
 
-/** @param {[Fields, string[], unknown[]]} form */
-const copyLink = (...form) => copy(linkTo(address(), ...form), "#share", "Link");
-
-// In the address, so that a reload asks the same. A server refuses a longer one.
-/** @param {[Fields, string[], unknown[]]} form */
-function keepForm(...form) {
-  const here = new URL(location.href);
-  for (const name of form[1]) here.searchParams.delete(name);
-  const link = linkTo(here, ...form);
-  if (link.length < LONGEST_LINK) history.replaceState(history.state, "", link);
-}
-
-// Marks the settings that differ, also those that are drawn only when the settings are opened: by a style.
-/** @param {[Fields, string[], unknown[]]} form */
-function markChanged(...form) {
-  const names = changed(...form).map(([name]) => name);
-  const counted = names.length ? `#settings { --changed: "${names.length} changed" }` : "";
-  const marks = names.map((name) => `#set-${name} { --mark: "changed" }`);
-  find(document, "#marks").textContent = [counted, ...marks].join(" ");
-}
-
-/** @param {[Fields, string[], unknown[]]} form */
-const copyPython = (...form) => copy(pythonFor(address(), ...form), "#copy-python", "Python");
+/** What Python calls with the form. @type {Record<string, (...form: [Fields, string[], unknown[]]) => void>} */
+const FORM = {
+  copyLink: (...form) => copy(linkTo(address(), ...form), "#share"),
+  copyPython: (...form) => copy(pythonFor(address(), ...form), "#copy-python"),
+  // In the address, so that a reload asks the same. A server refuses a longer one.
+  keepForm(...form) {
+    const link = linkTo(new URL(location.href), ...form);
+    if (link.length < LONGEST_LINK) history.replaceState(history.state, "", link);
+  },
+  // The settings that differ, also those that are drawn only when the settings are opened: by a style.
+  markChanged(...form) {
+    const names = changed(...form).map(([name]) => name);
+    const marks = names.map((name) => `#set-${name} { --mark: "changed" }`);
+    if (names.length) marks.push(`#settings { --changed: "${names.length} changed" }`);
+    find(document, "#marks").textContent = marks.join(" ");
+  },
+};
 
 // Copies a text, and says so on the button for a while.
-async function copy(/** @type {string} */ text, /** @type {string} */ id, /** @type {string} */ what) {
+async function copy(/** @type {string} */ text, /** @type {string} */ id) {
   const button = find(document, id);
   button.dataset.label ??= String(button.textContent);
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = `${what} copied`;
+    button.textContent = "Copied";
   } catch {
-    prompt(what, text); // where the browser denies access to the clipboard
+    prompt("Copy this", text); // where the browser denies access to the clipboard
   }
   setTimeout(() => button.replaceChildren(String(button.dataset.label)), 2000);
 }
