@@ -35,7 +35,7 @@ from tests.served import (
     to_the_end,
     wait_for_end,
 )
-from tests.traces import VARIED, ran
+from tests.traces import VARIED
 from ui.component import ASSETS, encode
 from ui.page import Page
 from ui.run.recorded import recorded
@@ -324,7 +324,7 @@ def test_the_first_screen_holds_the_verdict_both_answers_and_the_legend(browser,
         for name in ("verdict", "pane-autoregressive", "pane-speculative", "legend"):
             box = page.get_by_test_id(name).bounding_box()
             bottom = max(bottom, box["y"] + box["height"])
-        assert page.get_by_test_id("pane-speculative").bounding_box()["y"] <= 380
+        assert page.get_by_test_id("pane-speculative").bounding_box()["y"] <= 400
         assert bottom <= 768
 
 
@@ -438,7 +438,7 @@ def test_nothing_jumps_however_a_race_ends(browser, url, width, height, end):
         to_the_end(page)
         next_frame(page)
         page.evaluate(SHIFTS % "false")
-        told = verdict(ran(VARIED))
+        told = verdict(recorded())
         for value in (told | ENDS[end], told):
             page.evaluate(
                 """(value) => document.dispatchEvent(

@@ -65,7 +65,12 @@ def _lanes(trace: Trace) -> Figure:
         height=220,
         bargap=0.35,
         margin={"r": 72},
-        xaxis={"showgrid": True, "gridcolor": "var(--line)", "range": [0, longest]},
+        xaxis={
+            "showgrid": True,
+            "gridcolor": "var(--line)",
+            "range": [0, longest],
+            "tickangle": 0,
+        },
         yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
     )
 
