@@ -385,7 +385,7 @@ def test_the_studies_are_an_index_of_questions_in_one_column(browser, url, width
         expect(summaries).to_contain_text([view.experiment.question for view in VIEWS])
         boxes = [summary.bounding_box() for summary in summaries.all()]
         assert len({box["x"] for box in boxes}) == 1
-        assert page.locator("#details").bounding_box()["height"] < 300 + 90 * len(VIEWS)
+        assert page.locator("#details").bounding_box()["height"] < 110 * len(VIEWS)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -227,12 +227,15 @@ def test_a_reload_keeps_question_and_result(page, dolly):
     assert len(dolly.started) == 1
 
 
-def test_a_reload_during_a_race_shows_the_recorded_run(page, dolly):
+def test_a_reload_during_a_race_shows_the_recorded_run(browser, url, dolly):
     dolly.pause = 0.5
-    run(page)
-    page.locator("[data-testid=pane-autoregressive] .text .tok").first.wait_for()
-    page.reload()
-    expect(page.get_by_test_id("badge")).to_contain_text("Recorded")
+    with closing(browser.new_page()) as page:  # whose stream is cut off, which is an error there
+        page.goto(url)
+        status_says(page, "Ready")
+        run(page)
+        page.locator("[data-testid=pane-autoregressive] .text .tok").first.wait_for()
+        page.reload()
+        expect(page.get_by_test_id("badge")).to_contain_text("Recorded")
 
 
 def test_the_example_of_the_api_asks_what_the_run_was_asked(page):
