@@ -211,7 +211,7 @@ def test_a_disturbed_race_has_no_reason_and_is_not_called_usual():
     slow = trace.autoregressive
     steps = (replace(slow.steps[0], verify_s=9.0), *slow.steps[1:])
     slow = replace(slow, steps=steps)
-    told = verdict(replace(trace, lanes={**trace.lanes, "autoregressive": slow}))
+    told = verdict(replace(trace, lanes={**trace.lanes, "autoregressive": slow}), found=())
     assert told["state"] == "loss"
     assert "busy" in told["why"]
     assert "Main reason" not in told["why"]

@@ -19,7 +19,8 @@ class Status:
     """The status line.
 
     Attributes:
-        state: selects its style: ready, loading, running, opened or error.
+        state: selects its style: ready (also a win), ended (of another race), loading, running,
+            opened or error.
         line: its text.
         draft_length: of a run; None for what the page begins with.
         engine: the pair of a run, which may be replaced before the run ends.
