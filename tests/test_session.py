@@ -92,6 +92,12 @@ def test_a_run_names_its_own_model_also_if_another_is_served_by_then(session):
     assert json.loads(first)["model"] == f"{PAIR.name}, of unknown size: its facts can be wrong"
 
 
+def test_the_status_of_a_race_is_green_only_for_a_win(session):
+    *_, last = session.race(FakeDolly(PLAIN), REQUEST, Turn())
+    assert last.verdict["state"] != "win"
+    assert last.status.state == "ended"
+
+
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_header_says_where_passes_of_different_sizes_differ(session, exact):
     dolly = FakeDolly(PLAIN)

@@ -186,6 +186,38 @@ def test_where_passes_of_different_sizes_differ_the_claim_says_so(temperature, e
     assert (words in told) != exact
 
 
+def test_a_loss_within_its_noise_has_no_reason():
+    """Verification varies so much that the favourable end of its median would gain."""
+    trace = timed(0.0005, 0.010, max_new_tokens=60)
+    fast = trace.speculative
+    steps = [replace(s, verify_s=0.065 if i % 3 else 0.010) for i, s in enumerate(fast.steps)]
+    noisy = replace(trace, lanes={**trace.lanes, "speculative": replace(fast, steps=tuple(steps))})
+    assert noisy.speedup < 0.95
+    assert measured(noisy).speedup < 1 < measured(noisy, 1.96).speedup
+    assert verdict(noisy)["why"] == "This run is too short or too uneven to say why it lost."
+
+
+def test_the_lengths_of_texts_that_differ_in_length_are_beside_the_speedup():
+    trace = timed(0.001, 0.011)
+    fast = replace(trace.speculative, tokens=trace.speculative.tokens[:-2])
+    told = verdict(replace(trace, lanes={**trace.lanes, "speculative": fast}))
+    slow = len(trace.autoregressive.tokens)
+    assert f"of texts of {slow} and {slow - 2} tokens" in told["headline_label"]
+    assert "of texts of" not in verdict(trace)["headline_label"]
+
+
+def test_a_disturbed_race_has_no_reason_and_is_not_called_usual():
+    trace = timed(0.001, 0.100)
+    slow = trace.autoregressive
+    steps = (replace(slow.steps[0], verify_s=9.0), *slow.steps[1:])
+    slow = replace(slow, steps=steps)
+    told = verdict(replace(trace, lanes={**trace.lanes, "autoregressive": slow}), found=())
+    assert told["state"] == "loss"
+    assert "busy" in told["why"]
+    assert "Main reason" not in told["why"]
+    assert told["signature"] == ""
+
+
 def test_interrupted_steps_are_told():
     trace = timed(0.001, 0.011)
     slow = trace.autoregressive

@@ -17,7 +17,8 @@ class Status:
     """The status line.
 
     Attributes:
-        state: selects its style: ready, loading, running, opened or error.
+        state: selects its style: ready (also a win), ended (of another race), loading, running,
+            opened or error.
         line: its text.
         engine: the pair of a run, which may be replaced before the run ends.
     """

@@ -23,6 +23,7 @@ _SETTINGS = (
     " With these settings rounding depends on the number of tokens in a forward pass; the default "
     "settings avoid that."
 )
+_ERRORS = 1.96  # standard errors, of a 95 % interval: a reason holds at its favourable end too
 _NONE = "–"
 _HEALTHY = "Nothing unusual."
 _CHECKED = "Acceptance, text, memory and logits are checked while a race runs."
@@ -45,6 +46,7 @@ def verdict(
     """
     fast = trace.speculative
     tone, headline, label, now = _headline(trace, earlier)
+    disturbed = _ended(trace) and _disturbed(trace)
     label = f"{label} · {where}" if where else label + now
     mark, claim, reason = _agreement(trace)
     proof = "How this was tested." if claim.startswith(_ALIKE) else ""
@@ -62,18 +64,20 @@ def verdict(
         "per_step": _NONE if efficiency is None else f"{efficiency:.1f}",
         "first": " → ".join(_milliseconds(lane.first_token_s) for lane in lanes),
         "why": _why(trace),
-        "again": "Measure again" if _ended(trace) and _disturbed(trace) and not where else "",
+        "again": "Measure again" if disturbed and not where else "",
         "mark": mark,
         "same": claim,
         "same_text": reason,
         "racing": "" if _ended(trace) else "yes",
-        **_watch(signatures(trace) if found is None else found),
+        **_watch(signatures(trace) if found is None else found, bool(disturbed)),
         "proof": proof,
     }
 
 
-def _watch(found: Sequence[Signature]) -> dict[str, str]:
+def _watch(found: Sequence[Signature], disturbed: bool) -> dict[str, str]:
     """The names of the signatures, and what is known of them with what to do."""
+    if not found and disturbed:
+        return {"alarm": "", "signature": "", "signature_text": ""}
     if not found:
         return {"alarm": "", "signature": _HEALTHY, "signature_text": _CHECKED}
     first, *others = (signature.title for signature in found)
@@ -111,6 +115,9 @@ def _headline(trace: Trace, earlier: Sequence[float]) -> tuple[str, str, str, st
     speedup, each = trace.speedup or 1.0, "per decoded token"
     if trace.lossy:
         each += ", lossy"
+    lengths = [len(lane.tokens) for lane in trace.lanes.values()]
+    if trace.finished and len({*lengths}) > 1:
+        each += f", of texts of {lengths[0]} and {lengths[1]} tokens"
     now = ", both measured on this machine just now" if trace.finished else ", so far"
     if trace.finished and earlier:
         races = [*earlier, speedup]
@@ -146,10 +153,10 @@ def _counts(lane: Lane) -> str:
 
 
 def _why(trace: Trace) -> str:
-    """Steps that were interrupted, and the main reason of a loss, as far as the run carries it;
+    """Steps that were interrupted, or else the main reason of a loss, as far as the run carries it;
     empty while a lane runs.
     """
-    return f"{_disturbed(trace)}{_loss(trace)}".strip() if _ended(trace) else ""
+    return (_disturbed(trace) or _loss(trace)).strip() if _ended(trace) else ""
 
 
 def _disturbed(trace: Trace) -> str:
@@ -173,6 +180,9 @@ def _loss(trace: Trace) -> str:
             f"By the medians of its steps it would be {model.speedup:.2f}× as fast: this run is "
             "too short or too uneven to say why it lost."
         )
+    favoured = measured(trace, _ERRORS)
+    if favoured is None or favoured.speedup > 1:
+        return "This run is too short or too uneven to say why it lost."
     part = model.worst_part()
     value: float = getattr(model, part)
     shown = percent(value) if part == "acceptance" else f"{value:.2f}"

@@ -98,10 +98,12 @@ class RaceDisplay:
         self._run.close()
         trace = self._run.trace()
         self._transcript.end(trace)
-        outcome = ("error", "Failed") if failure else ("ready", summary(trace))
+        said = verdict(trace, earlier=self._earlier, found=self._signatures(trace, failure))
+        state = "ready" if said["state"] == "win" else "ended"
+        outcome = ("error", "Failed") if failure else (state, summary(trace))
         return replace(
             _whole(trace, self._transcript, live=True),
-            verdict=verdict(trace, earlier=self._earlier, found=self._signatures(trace, failure)),
+            verdict=said,
             status=self._status(*outcome),
             notice=logged_line(failure) if failure else None,
         )
