@@ -106,13 +106,6 @@ def test_at_break_even_a_round_costs_what_it_yields(model):
         assert (model.speedup > 1) == (model.acceptance > even)
 
 
-@given(models())
-def test_the_best_length_of_a_model_gains_most(model):
-    best = model.best_length(LENGTHS)
-    speedups = [replace(model, length=k).speedup for k in LENGTHS]
-    assert speedups[best] == pytest.approx(max(speedups))
-
-
 @pytest.mark.parametrize(
     ("acceptance", "draft", "verify", "worst"),
     [(0.2, 0.1, 0.1, "acceptance"), (0.95, 0.9, 0.1, "draft"), (0.95, 0.05, 3.0, "verify")],

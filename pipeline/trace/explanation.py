@@ -263,7 +263,8 @@ def _why_resampled(trace: Trace, step: StepRecord) -> str:
     if trace.lossy:
         return (
             "The figures are of the rejected token; this one is sampled from the target’s "
-            "distribution without it, and the text is not the target’s, since acceptance is lossy."
+            "distribution without the rejected token, and the text is not the target’s: acceptance "
+            "was lossy."
         )
     kept = (
         ", times the probability that the draft is kept so far," if _as_block(trace, step) else ""
