@@ -198,7 +198,7 @@ def test_an_action_is_all_that_a_tab_declares(monkeypatch):
     def count(asked):
         work = (each for each in (Progress("Preparing"), 3))
         return work, StagedDisplay(
-            asked, "Counting", "Counted", lambda number: {"mine": f"{number}"}
+            asked, "Counting", "Counted", lambda number, _: {"mine": f"{number}"}
         )
 
     mine = Action(name="count", label="Count", start=count)
