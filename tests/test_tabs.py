@@ -24,7 +24,7 @@ from ui.verdict import summary, verdict
 
 
 def figures(trace):
-    tabs = (TIMELINE, *RUN_TABS.values())
+    tabs = RUN_TABS.values()
     return {plot.name: plot.draw(trace) for tab in tabs for plot in tab.plots}
 
 
@@ -262,7 +262,7 @@ def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
 def words_of(trace):
     """All that the page says of a trace."""
     shown = run_values(trace)
-    values = [*(shown[name] for name in RUN_TABS), TIMELINE.value(trace)]
+    values = [shown[name] for name in RUN_TABS]
     return "\n".join([*values, json.dumps(verdict(trace)), summary(trace)])
 
 
@@ -390,6 +390,6 @@ def test_the_example_of_block_verification_is_a_whole_draft_of_this_run():
 
 def test_a_drawing_while_it_runs_has_no_tables():
     trace = ran()
-    for tab in (TIMELINE, *RUN_TABS.values()):
+    for tab in RUN_TABS.values():
         plots = json.loads(tab.value(trace, tables=False))["plots"]
         assert all("table" not in plot for plot in plots.values())

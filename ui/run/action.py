@@ -99,7 +99,7 @@ class StagedDisplay:
 
     def begin(self, tab: str) -> Changes:
         status = self._asked.status("running", self._line)
-        return Changes(tabs={**self._first}, status=status, notice="")
+        return Changes(views={**self._first}, status=status, notice="")
 
     def progress(self, reports: Sequence[Any], tab: str) -> Changes:
         if not reports:
@@ -111,7 +111,7 @@ class StagedDisplay:
         if due:
             self._shown, self._drawn = latest, now
         return Changes(
-            tabs={**self._views(latest, "running")} if due else {},
+            views={**self._views(latest, "running")} if due else {},
             status=None if self._line == before else self._asked.status("running", self._line),
         )
 
@@ -121,7 +121,7 @@ class StagedDisplay:
         state = "failed" if failure else "done" if whole else "stopped"
         line = self._done if state == "done" else state.capitalize()
         return Changes(
-            tabs={**self._views(result, state)},
+            views={**self._views(result, state)},
             status=self._asked.status("error" if failure else "ready", line),
             notice=logged_line(failure) if failure else None,
         )
