@@ -12,13 +12,13 @@ import gradio as gr
 from pipeline.decoding.race import Mode
 from pipeline.engine import Engine, Running
 from pipeline.request import FORM_FIELDS, KINDS, SETTINGS, Request
+from pipeline.task import Task
 from pipeline.trace.explanation import explanations
 from pipeline.trace.recording import Update
 from ui import health
 from ui.errors import logged_line
 from ui.run.activity import PERIOD
 from ui.run.loader import Loader
-from ui.run.task import Task
 from ui.run.turn import Turn
 
 CONCURRENCY_ID = "model"  # of all events that run the models: as many at once as `Turn` lets
@@ -35,17 +35,10 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.engine(), values)
-            task = Task(turn.run(iter(run)), name="api")
-            task.start()
-            try:
-                for reports in task.updates(PERIOD):
-                    updates = [each for each in reports if isinstance(each, Update)]
-                    if updates:
-                        yield json.dumps({"updates": [_plain(update) for update in updates]})
-            finally:
-                task.cancel()
-            if task.failure:
-                raise task.failure
+            for reports in Task(turn.run(iter(run)), name="api").follow(PERIOD):
+                updates = [each for each in reports if isinstance(each, Update)]
+                if updates:
+                    yield json.dumps({"updates": [_plain(update) for update in updates]})
             run.close()
             yield json.dumps({"trace": _explained(run)})
 

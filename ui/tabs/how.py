@@ -8,9 +8,8 @@ from typing import Any
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import SPECULATIVE, Candidates, Origin
 from pipeline.decoding.verification.typical import DELTA, EPSILON
-from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.explanation import Explanation, explain, named, probabilities, probability
-from pipeline.trace.metrics import TESTED, contradicts, measured, residual
+from pipeline.trace.metrics import TESTED, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.trace.signatures import KINDS
 from pipeline.words import percent
@@ -18,6 +17,7 @@ from ui.laboratory import last_result
 from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
+from ui.tabs.acceptance import thresholds
 from ui.tabs.tab import RunTab
 
 _BEFORE = 60  # characters of the text before the example
@@ -196,16 +196,11 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
 
 
 def _prediction(model: CostModel, trace: Trace) -> str:
-    even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
-    gain = "does not pay at any acceptance" if even is None else f"pays from a = {percent(even)}"
-    thresholds = f"K = {model.length} {gain}; the best draft length is {best or '0, no drafting'}."
-    if contradicts(model, trace.speedup):
-        thresholds = "The run is too short or too uneven to say from where drafting pays."
     measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
     return (
         f"A round is expected to emit {model.block_efficiency:.2f} tokens in the time of "
         f"{model.cost:.2f} target steps, a speedup of {model.speedup:.2f}×{measured_speedup}. "
-        f"{thresholds}"
+        f"{thresholds(model, trace.speedup)}"
     )
 
 
