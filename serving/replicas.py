@@ -170,7 +170,8 @@ def _polled(response: Response) -> Iterator[Trace | Report | None]:
     def listen() -> Generator[Trace | Report, None, None]:
         yield from response
 
-    for messages in Task(listen(), name="replica").follow(_PERIOD):
+    task: Task[Trace | Report, None] = Task(listen(), name="replica")
+    for messages in task.follow(_PERIOD):
         yield from messages
         if not messages:
             yield None
