@@ -76,8 +76,9 @@ def test_the_tokens_are_all_that_was_drafted_or_emitted_in_their_order():
 
 def test_a_sampled_test_shows_p_q_the_chance_and_the_number_with_the_same_digits():
     *_, resampled = explained().tokens
-    assert resampled.replaces == '" sky"'
+    assert resampled.sentence.startswith('" why" replaces the drafted " sky": draft probability q')
     assert resampled.facts == {
+        "replaces the drafted": '" sky"',
         "draft probability q": "0.250",
         "target probability p": "< 0.001",
         "accepted with min(1, p ∕ q)": "< 0.001",
@@ -93,7 +94,8 @@ def test_a_sampled_test_shows_p_q_the_chance_and_the_number_with_the_same_digits
 
 def test_greedy_decoding_invents_no_number():
     tokens = explained(run=GREEDY).tokens
-    assert not any(token.facts for token in tokens)
+    assert [token.facts for token in tokens] == [{}] * 4 + [{"replaces the drafted": '" sky"'}]
+    assert tokens[-1].sentence.startswith('" why" replaces the drafted " sky". It is')
     first, _, rejected, _, resampled = reasons(run=GREEDY)
     assert "first choice of both models" in first
     assert rejected == "Not the target’s first choice."

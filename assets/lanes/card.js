@@ -106,12 +106,12 @@ export class Card {
   }
 }
 
-// A card shows all of an explanation; `endName` is the name of the end key. @param {About} about
+// All of an explanation; `endName` is the name of the end key.
 function describe(/** @type {About} */ about, /** @type {string | undefined} */ endName) {
   const { line, token } = about;
-  const { name, state, place, id, replaces, facts, reason } = token;
+  const { name, state, place, id, facts, reason } = token;
   const where = `step ${line.step + 1}${state === "target" ? "" : `, position ${place + 1}`}`;
-  const rows = Object.entries({ ...(replaces && { "replaces the drafted": replaces }), ...facts });
+  const rows = Object.entries(facts);
   const round = state === "drafted" ? [line.drafting] : [line.drafting, line.verification];
   const paragraph = (/** @type {string} */ className, /** @type {string} */ text) => make("p", { className }, text);
   return [

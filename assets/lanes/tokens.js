@@ -3,7 +3,7 @@ import { make } from "../view/dom.js";
 
 /**
  * What happened to a token, and to a step, in words: `pipeline/trace/explanation.py`.
- * @typedef {{ id: number, text: string, state: string, place: number, name: string, replaces: string,
+ * @typedef {{ id: number, text: string, state: string, place: number, name: string,
  *   facts: Record<string, string>, reason: string }} Token
  *
  * A step of a lane, as a line of its transcript (`ui/run/transcript.py`) has it; a draft that waits for its
@@ -42,7 +42,7 @@ export function tokensOf(run, line) {
 export const waiting = (run, line, at) =>
   line.drafted.map((id, place) => {
     const [text, name] = pieceOf(run, id);
-    const token = { id, text, name, state: "drafted", place, replaces: "", facts: {}, reason: run.waiting };
+    const token = { id, text, name, state: "drafted", place, facts: {}, reason: run.waiting };
     return element({ run, line, token, at: at + place });
   });
 

@@ -19,6 +19,7 @@ WAITING = "Not verified yet."
 END_KEY = "end of text"
 
 _NO_TEXT = "part of a character, or the end key"
+_REPLACES = "replaces the drafted"
 _LONGEST = 60  # characters of a token
 _KEPT = (Origin.ACCEPTED, Origin.REMEMBERED)
 
@@ -31,9 +32,8 @@ class TokenExplanation:
         state: its origin; of a draft that is not in the text, "rejected" or "untested".
         place: its position in the draft, from 0; a bonus follows the last.
         name: its text as a string literal.
-        replaces: the name of the rejected draft that a resampled token replaces.
-        facts: the figures of its acceptance test by name; none with greedy decoding, which compares
-            two first choices.
+        facts: what it replaces, and the figures of its acceptance test, by name. Greedy decoding
+            has no figures: it compares two first choices.
         reason: why it is in the text, or is not.
     """
 
@@ -43,15 +43,19 @@ class TokenExplanation:
     place: int
     name: str
     reason: str
-    replaces: str = ""
     facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def replaces(self) -> str:
+        """The name of the rejected draft that a resampled token replaces; "" of another."""
+        return self.facts.get(_REPLACES, "")
 
     @property
     def sentence(self) -> str:
         """Of a resampled token: what it replaces, the figures of the failed test, and why."""
-        figures = ", ".join(f"{name} = {value}" for name, value in self.facts.items())
-        end = f": {figures}." if figures else "."
-        return f"{self.name} replaces the drafted {self.replaces}{end} {self.reason}"
+        figures = (f"{name} = {each}" for name, each in self.facts.items() if name != _REPLACES)
+        facts = ": ".join(filter(None, (self.replaces, ", ".join(figures))))
+        return f"{self.name} {_REPLACES} {facts}. {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,9 @@ def _emitted(
     trace: Trace, lane: str, step: StepRecord, place: int, token: Token
 ) -> TokenExplanation:
     resampled = token.origin is Origin.RESAMPLED
+    facts = _test(trace, step, place) if resampled or token.origin in _KEPT else {}
+    if resampled:
+        facts = {_REPLACES: named(trace, step.drafted[place]), **facts}
     return TokenExplanation(
         token.id,
         token.text,
@@ -167,8 +174,7 @@ def _emitted(
         place,
         quoted(token.text) if token.text else _NO_TEXT,
         _why_emitted(trace, lane, step, place, token.origin),
-        named(trace, step.drafted[place]) if resampled else "",
-        _test(trace, step, place) if resampled or token.origin in _KEPT else {},
+        facts,
     )
 
 
@@ -188,9 +194,7 @@ def _refused(trace: Trace, step: StepRecord, place: int) -> TokenExplanation:
     else:
         reason = "It failed the acceptance test; the next token replaces it."
     facts = _test(trace, step, place)
-    return TokenExplanation(
-        token, text, "rejected", place, named(trace, token), reason, facts=facts
-    )
+    return TokenExplanation(token, text, "rejected", place, named(trace, token), reason, facts)
 
 
 def _as_block(trace: Trace, step: StepRecord) -> bool:
