@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import gradio as gr
 
 from pipeline.decoding.events import SPECULATIVE, Origin
-from pipeline.trace.explanation import Explanation, duration, explain, quoted
+from pipeline.trace.explanation import duration, explain, quoted
 from pipeline.trace.metrics import LOST, not_compared, outcome, prediction, yields
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.words import counted, percent
@@ -123,7 +123,7 @@ def _draft(trace: Trace) -> Stop:
     step = _best_draft(trace.speculative)
     if step is None:
         return _nothing_drafted("draft", title)
-    explained = _explained(trace, step)
+    explained = explain(trace, SPECULATIVE, step)
     text = (
         f"In step {step.index + 1}, {explained.drafting}. Until the target has verified them, they "
         "are dashed."
@@ -138,7 +138,7 @@ def _verify(trace: Trace) -> Stop:
     step = _best_draft(fast)
     if fast is None or step is None:
         return _nothing_drafted("verify", title)
-    text = f"{_explained(trace, step).verification}. "
+    text = f"{explain(trace, SPECULATIVE, step).verification}. "
     if slow and slow.median_step_s:
         text += (
             f"A pass for a single token takes {duration(slow.median_step_s)} here, the median of "
@@ -163,7 +163,7 @@ def _rejection(trace: Trace) -> Stop:
         )
         return Stop("rejection", title, text, "")
     step = next((step for step in found if _tried(step)), found[0])
-    text = _explained(trace, step).tokens[-1].sentence
+    text = explain(trace, SPECULATIVE, step).tokens[-1].sentence
     task = "Open the card of the token that replaced it, or press Show me."
     return Stop("rejection", title, text, task, step.index)
 
@@ -181,7 +181,7 @@ def _bonus(trace: Trace) -> Stop:
         )
         return Stop("bonus", title, text, "")
     (step,) = (step for step in fast.steps if step.index == token.step)
-    explained = _explained(trace, step).tokens[-1]
+    explained = explain(trace, SPECULATIVE, step).tokens[-1]
     text = f"In step {step.index + 1}, {explained.name} is a bonus. {explained.reason}"
     return Stop("bonus", title, text, "Open its card, or press Show me.", token.step)
 
@@ -234,11 +234,6 @@ def _replaced(lane: Lane) -> list[StepRecord]:
 def _tried(step: StepRecord) -> bool:
     """Whether a random number decided on the rejected token."""
     return step.uniform[step.accepted] is not None
-
-
-def _explained(trace: Trace, step: StepRecord) -> Explanation:
-    assert trace.speculative is not None  # the step is one of its own
-    return explain(trace, SPECULATIVE, step, trace.speculative.emitted[step.index])
 
 
 # --- the questions --------------------------------------------------------------------------------

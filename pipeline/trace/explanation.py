@@ -85,14 +85,18 @@ def explanations(trace: Trace) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def explain(trace: Trace, lane: str, step: StepRecord, emitted: Sequence[Token]) -> Explanation:
+def explain(
+    trace: Trace, lane: str, step: StepRecord, emitted: Sequence[Token] | None = None
+) -> Explanation:
     """Explains a round.
 
     Args:
         trace: has the settings of the run and the texts of drafted tokens.
         lane: the name of its lane.
-        emitted: the tokens that the round added to the text.
+        emitted: the tokens that the round added to the text; None looks them up.
     """
+    if emitted is None:
+        emitted = trace.lanes[lane].emitted[step.index]
     drafted = len(step.drafted)
     kept = [token for token in emitted if token.origin in _KEPT]
     verification = f"One forward pass of the target took {duration(step.verify_s)}"

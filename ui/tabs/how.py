@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.decoding.economics import CostModel
 from pipeline.decoding.events import SPECULATIVE, Candidates, Origin
 from pipeline.decoding.verification.typical import DELTA, EPSILON
-from pipeline.trace.explanation import Explanation, explain, named, probabilities, probability
+from pipeline.trace.explanation import explain, named, probabilities, probability
 from pipeline.trace.metrics import TESTED, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.trace.signatures import KINDS
@@ -99,7 +99,7 @@ def _divided(lane: Lane) -> StepRecord | None:
 
 def _block_example(trace: Trace, step: StepRecord) -> Json:
     """The test of a whole draft, token by token."""
-    explained = _explained(trace, step)
+    explained = explain(trace, SPECULATIVE, step)
     tested = [token for token in explained.tokens if token.facts and not token.replaces]
     columns = list(dict.fromkeys(name for token in tested for name in token.facts))
     rows = [
@@ -113,12 +113,6 @@ def _block_example(trace: Trace, step: StepRecord) -> Json:
     }
 
 
-def _explained(trace: Trace, step: StepRecord) -> Explanation:
-    lane = trace.speculative
-    assert lane is not None  # the step is one of its own
-    return explain(trace, SPECULATIVE, step, lane.emitted[step.index])
-
-
 def _has_candidates(step: StepRecord, place: int) -> bool:
     return place < len(step.draft_top) and place < len(step.target_top)
 
@@ -127,7 +121,7 @@ def _example(trace: Trace, step: StepRecord) -> Json:
     lane = trace.speculative
     assert lane is not None  # the step is one of its own
     place, drafted = step.accepted, step.drafted[step.accepted]
-    explained = _explained(trace, step).tokens[-1]
+    explained = explain(trace, SPECULATIVE, step).tokens[-1]
     before = "".join(t.text for t in lane.tokens if t.step < step.index)
     before += "".join(t.text for t in lane.emitted[step.index][:place])
     fields = {
