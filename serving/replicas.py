@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from pipeline.decoding.answer_memory import AnswerMemory
@@ -18,13 +16,14 @@ from pipeline.models.pairs import Pair
 from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.runtime.kv_cache.registry import find_policy
+from pipeline.task import Task
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.record import Trace
 from pipeline.trace.recording import Recording, Update
 from serving.replica import Description, Report
 
 _KEPT = 60.0  # seconds that a report of memory counts; an idle replica may be lost meanwhile
-_PERIOD = 0.1  # seconds between two signs of a run that waits for its replica
+_PERIOD = 0.05  # seconds between two looks at what a replica has sent
 
 
 class Response(Protocol):
@@ -167,25 +166,12 @@ class ReplicaRun:
 
 def _polled(response: Response) -> Iterator[Trace | Report | None]:
     """What the response yields; None while it is waited for."""
-    arrived: SimpleQueue[Trace | Report | BaseException | None] = SimpleQueue()
 
-    def listen() -> None:
-        try:
-            for message in response:
-                arrived.put(message)
-            arrived.put(None)
-        except BaseException as error:  # SystemExit too: whoever waits must not wait for ever
-            arrived.put(error)
+    def listen() -> Generator[Trace | Report, None, None]:
+        yield from response
 
-    threading.Thread(target=listen, name="replica", daemon=True).start()
-    while True:
-        try:
-            message = arrived.get(timeout=_PERIOD)
-        except Empty:
+    task: Task[Trace | Report, None] = Task(listen(), name="replica")
+    for messages in task.follow(_PERIOD):
+        yield from messages
+        if not messages:
             yield None
-            continue
-        if message is None:
-            return
-        if isinstance(message, BaseException):
-            raise message
-        yield message

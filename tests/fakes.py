@@ -115,15 +115,15 @@ class FakeBlock:
         del self.hidden[length:]
 
 
-def verified(draft: Draft, accepted: int) -> Step:
-    """The round in which so much of a draft was accepted; it takes a second."""
+def verified(draft: Draft, accepted: int = 0, draft_s: float = 0.0, verify_s: float = 1.0) -> Step:
+    """The round in which so much of a draft was accepted."""
     last = Origin.RESAMPLED if accepted < len(draft) else Origin.BONUS
     return Step(
         index=0,
         tokens=(*draft.tokens[:accepted], 0),
         origins=(*[Origin.ACCEPTED] * accepted, last),
-        draft_s=0.0,
-        verify_s=1.0,
+        draft_s=draft_s,
+        verify_s=verify_s,
         other_s=0.0,
         drafted=draft.tokens,
         accepted=accepted,

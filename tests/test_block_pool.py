@@ -31,8 +31,6 @@ from pipeline.runtime.kv_cache.policy import CacheSetup
 from pipeline.trace.metrics import cache_use
 from pipeline.trace.reader import parse_trace
 from tests.tiny import tiny, tiny_folder
-from ui.run.turn import Turn
-from ui.session import Session
 from ui.tabs.cache import picture
 
 KEPT = 32  # blocks of an idle pool
@@ -268,19 +266,6 @@ def test_the_terminal_keeps_the_answer_so_far(tmp_path, capsys):
     trace = parse_trace(file.read_text())
     assert all(lane.finish == "error" and lane.text in printed.out for lane in trace.lanes.values())
     assert trace.pair["kv_memory"] == LIMIT_BYTES
-
-
-def test_the_page_keeps_the_answer_so_far_and_the_next_run_works():
-    session = Session()
-    asked = Request("Why is the sky blue?", max_new_tokens=LONG)
-    *_, changes = session.race(limited(), asked, Turn())
-    assert changes.notice.startswith(LINE)
-    lines = [*map(json.loads, changes.lines.splitlines())]
-    assert {line["reason"] for line in lines if line["kind"] == "end"} == {"error"}
-    assert sum(line["kind"] == "step" for line in lines) > 20
-    *_, changes = session.race(limited(), Request("Why?", max_new_tokens=SHORT), Turn())
-    assert "Identical text." in changes.verdict.values()
-    session.close()
 
 
 @pytest.mark.parametrize(

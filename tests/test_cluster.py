@@ -94,12 +94,6 @@ def test_nothing_of_ray_answers_from_beyond_this_machine(app):
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_whoever_leaves_frees_the_replica(visitors):
-    for race in racing(visitors):
-        race.stop()
-    assert all(visitor.race(SHORT).trace().finished for visitor in visitors[REPLICAS:])
-
-
 def test_one_visitor_too_many_is_refused_politely(visitors):
     races = racing(visitors[QUEUE:])
     waiting = [visitor.race(SHORT) for visitor in visitors[:QUEUE]]

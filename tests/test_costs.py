@@ -131,9 +131,9 @@ def test_the_page_shows_the_costs_of_its_pair_and_those_measured_again():
         dolly.spread = spread
         what = asked(dolly, Request("any"))
         *_, last = Session().act(action("measure-costs"), what, Turn())
-        assert "123.0 ms" in last.tabs["costs"]
-        assert said in last.tabs["costs"]
-        assert ("something else" in last.tabs["costs"]) == (spread > 0.5)
+        assert "123.0 ms" in last.views["costs"]
+        assert said in last.views["costs"]
+        assert ("something else" in last.views["costs"]) == (spread > 0.5)
         assert last.status.line == "Costs measured"
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters.model import ModelDrafter
-from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
+from pipeline.decoding.events import Finish, FinishReason, Origin, Step
 from pipeline.decoding.sampling import SamplingParams, probabilities
 from pipeline.decoding.verification import VERIFIERS
 from tests.chi_square import assert_follows
@@ -328,18 +327,6 @@ def test_a_drafter_observes_each_round_with_the_hidden_states_of_what_stands(
     text = [*prompt, *tokens(events)]
     assert drafter.steps == steps
     assert drafter.hidden == [[token, token**2] for token in text[:-1]]
-
-
-def test_each_kind_of_event_comes_in_its_place():
-    target, draft = models()
-    events = list(speculative(target, draft, 2).generate([1, 2, 3], GREEDY, 5))
-    assert isinstance(events[0], Prefill)
-    assert events[0].prompt_tokens == 3
-    assert isinstance(events[-1], Finish)
-    for before, step in pairwise(events):
-        if isinstance(before, Drafted):
-            assert isinstance(step, Step)
-            assert step.drafted == before.tokens
 
 
 @pytest.mark.parametrize("closed_after", range(6))

@@ -1,6 +1,5 @@
 """A loaded pair: lossless greedy output, the target's distribution, traces, and bad input."""
 
-import json
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -96,25 +95,6 @@ def cheap_drafts(monkeypatch):
     monkeypatch.setattr(tiny().models(), "measured", known)
     monkeypatch.setattr(AcceptanceStats, "update_draft_cost", lambda *_: None)
     monkeypatch.setattr(tiny().models(), "stats", {})
-
-
-@pytest.mark.usefixtures("cheap_drafts")
-def test_a_draft_length_that_chooses_itself_changes_time_only():
-    assert sum(assert_lossless(prompt, "auto").accepted for prompt in PROMPTS[::3])
-
-
-@pytest.mark.usefixtures("cheap_drafts")
-@pytest.mark.parametrize(
-    ("drafter", "k"), [("lookup", 1), ("lookup", 8), ("lookup", "auto"), ("hybrid", "auto")]
-)
-def test_copies_from_the_prompt_change_time_only(drafter, k):
-    """Given an answer to copy from; some of what is copied is accepted."""
-    accepted = 0
-    for prompt in PROMPTS[::12]:
-        context = autoregressive(instruction=prompt, max_new_tokens=TOKENS).text
-        wanted = {"context": context, "max_new_tokens": 4 * TOKENS}
-        accepted += assert_lossless(prompt, k, drafter, **wanted).accepted
-    assert accepted
 
 
 @pytest.mark.usefixtures("cheap_drafts")
@@ -320,17 +300,6 @@ def break_file(path: Path, damage: str) -> None:
     path.unlink()
     if damage == "truncated":
         path.write_bytes(whole[: len(whole) // 2])
-
-
-def test_two_tokenizers_in_a_pair_are_refused(tmp_path):
-    folder = copied(tmp_path)
-    path = folder / "draft" / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    merges = tokenizer["model"]["merges"]
-    merges[0], merges[1] = merges[1], merges[0]
-    path.write_text(json.dumps(tokenizer))
-    with pytest.raises(UserError, match="draft tokenizer"):
-        Dolly(folder)
 
 
 def test_the_precision_of_the_caches_is_the_requests():

@@ -16,7 +16,8 @@ from pipeline.decoding.economics import (
     best_length,
     expected_tokens,
 )
-from pipeline.decoding.events import Origin, Step
+from pipeline.decoding.verification.tokens import Draft
+from tests.fakes import verified
 
 LENGTHS = range(9)
 CHANCE = st.floats(0, 1)
@@ -106,13 +107,6 @@ def test_at_break_even_a_round_costs_what_it_yields(model):
         assert (model.speedup > 1) == (model.acceptance > even)
 
 
-@given(models())
-def test_the_best_length_of_a_model_gains_most(model):
-    best = model.best_length(LENGTHS)
-    speedups = [replace(model, length=k).speedup for k in LENGTHS]
-    assert speedups[best] == pytest.approx(max(speedups))
-
-
 @pytest.mark.parametrize(
     ("acceptance", "draft", "verify", "worst"),
     [(0.2, 0.1, 0.1, "acceptance"), (0.95, 0.9, 0.1, "draft"), (0.95, 0.05, 3.0, "verify")],
@@ -192,16 +186,8 @@ def simulate(chooser, costs, chances, tokens=100, seed=0):
         drafted = min(drafted, padded - 1)
         while accepted < drafted and coins[made + accepted] < text[made + accepted]:
             accepted += 1
-        step = Step(
-            index=0,
-            tokens=(0,) * (accepted + 1),
-            origins=(Origin.TARGET,) * (accepted + 1),
-            draft_s=draft_s,
-            verify_s=costs.verify[padded - 1] + costs.switch * (before not in (0, padded)),
-            other_s=0.0,
-            drafted=(0,) * drafted,
-            accepted=accepted,
-        )
+        verify_s = costs.verify[padded - 1] + costs.switch * (before not in (0, padded))
+        step = verified(Draft((0,) * drafted), accepted, draft_s, verify_s)
         chooser.observe(step, from_model=True)
         seconds += step.seconds
         made += accepted + 1
@@ -258,16 +244,7 @@ def test_what_is_copied_says_nothing_of_what_a_model_takes_to_draft():
     for from_model in [False] * 60 + [True]:
         chooser.max_tokens(LONGEST, nothing)
         chooser.pad_to(len(copied))
-        step = Step(
-            index=0,
-            tokens=(*copied, 1),
-            origins=(Origin.ACCEPTED,) * 5,
-            draft_s=1e-6,
-            verify_s=1.1,
-            other_s=0.0,
-            drafted=copied,
-            accepted=4,
-        )
+        step = verified(Draft(copied), 4, draft_s=1e-6, verify_s=1.1)
         assert stats.costs.draft == 0.1
         chooser.observe(step, from_model)
     assert stats.costs.draft < 0.1
@@ -312,20 +289,8 @@ def test_where_nothing_is_found_for_long_passes_are_not_padded():
         length = chooser.max_tokens(LONGEST, lambda count, found=found: [0.9] * found)
         assert length == found
         pads.append(chooser.pad_to(length))
-        chooser.observe(rejected(length), from_model=False)
+        chooser.observe(verified(Draft((0,) * length)), from_model=False)
     assert pads == [4, 4, 4, 4, 4, 1, 1]
-
-
-def rejected(drafted):
-    return Step(
-        index=0,
-        tokens=(1,),
-        origins=(Origin.RESAMPLED if drafted else Origin.TARGET,),
-        draft_s=0.0,
-        verify_s=1.0,
-        other_s=0.0,
-        drafted=(0,) * drafted,
-    )
 
 
 def test_the_end_of_the_budget_teaches_nothing():
@@ -337,10 +302,7 @@ def test_the_end_of_the_budget_teaches_nothing():
     before = stats.by_position()
     assert chooser.max_tokens(0, nothing) == 0
     chooser.pad_to(0)
-    step = Step(
-        index=0, tokens=(1,), origins=(Origin.TARGET,), draft_s=0.0, verify_s=1.0, other_s=0.0
-    )
-    chooser.observe(step, from_model=False)
+    chooser.observe(verified(Draft()), from_model=False)
     assert stats.by_position() == before
 
 

@@ -9,7 +9,7 @@ from pipeline.request import Request
 from pipeline.runtime.kv_cache.mass import RECENT
 from pipeline.runtime.kv_cache.paged import BLOCK_SIZE
 from pipeline.runtime.kv_cache.policy import Rotary
-from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, POLICIES
+from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY, POLICIES
 from pipeline.runtime.kv_cache.window import CAPACITY, SINK, rotated
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.trace.reader import parse_trace
@@ -68,10 +68,6 @@ def test_the_shared_prefix_stays_as_it_is(kv_cache):
     for _ in range(2):
         assert tiny().start(short).finish().autoregressive.text == before
         tiny().start(long).finish()
-
-
-def test_they_are_off_by_default():
-    assert DEFAULT_POLICY not in EVICTING
 
 
 def read(*sizes):

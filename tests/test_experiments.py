@@ -115,10 +115,10 @@ def test_the_page_works_where_the_laboratory_is_not_there():
         from ui.tabs import cache, how
         from ui.tabs.registry import TABS
         Page(Loader(Choice(find_pair("dolly-smol"), Store()), lambda choice: sys.exit()))
-        shown = replayed(recorded(), "Recorded").tabs
+        shown = replayed(recorded(), "Recorded").views
         assert {tab.name for tab in TABS} - {*shown} == {"digits", "api"}, shown.keys()
         assert (cache.saved(), how.paper()) == (None, None)
-        assert "experiment" not in replayed(recorded(), "Recorded").tour
+        assert "experiment" not in shown["tour"]
         print(*(name for name in sys.modules if name.partition(".")[0] == "lab"))
     """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

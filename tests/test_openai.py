@@ -15,6 +15,8 @@ from gradio_client import Client
 
 from pipeline.errors import UserError
 from pipeline.request import Request
+from pipeline.trace.explanation import explanations
+from pipeline.trace.reader import parse_trace
 from tests.embedded import embedded
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN, served, served_page
@@ -145,6 +147,8 @@ def test_greedy_texts_of_the_embedded_pair_are_those_of_a_trace():
         with closing(Client(url, verbose=False)) as api:
             trace = api.predict(question, max_new_tokens=40, api_name="/trace")
         texts = {lane["text"] for lane in trace["lanes"].values()}
+        explained = explanations(parse_trace(json.dumps(trace)))
+        assert trace["explanations"] == json.loads(json.dumps(explained))
         with client_of(url) as client:
             for model in client.models.list():
                 reply = client.chat.completions.create(

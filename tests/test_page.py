@@ -365,7 +365,7 @@ def test_a_race_shows_a_verdict_and_plots_before_it_ends():
     session = Session()
     race = session.race(FakeDolly(PLAIN, pause=0.01), Request("any", max_new_tokens=100), Turn())
     begun, *between, _ = race
-    assert [changes for changes in between if changes.verdict and changes.tabs and changes.timeline]
+    assert [changes for changes in between if changes.verdict and changes.views]
     assert begun.verdict["headline"] == "Racing…"
     session.close()
 

@@ -255,9 +255,10 @@ def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, 
         wait_for_end(page)
         show_tab(page, "How it works")
         told = how(dolly.last_trace())
-        page.wait_for_function("document.querySelector('.how').dataset.state === 'greedy'")
+        page.wait_for_function("document.querySelector('.how').dataset.state === 'token'")
         shown = page.locator(".how del[data-field=drafted]").text_content()
         assert shown == told["fields"]["drafted"]
+        assert page.locator(".how [data-field=what]").text_content() == told["fields"]["what"]
         expect(page.locator(".how [data-table=candidates] tbody tr")).to_have_count(5)
         expect(page.locator(".how .paper")).to_contain_text("arXiv 2311.04951", use_inner_text=True)
         expect(page.locator(".how [data-table=paper] tbody tr")).to_have_count(2)

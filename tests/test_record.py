@@ -219,23 +219,3 @@ def test_every_token_that_a_step_names_has_its_text():
     for step in STEPS:
         lane.record(step)
     assert dict(lane.texts()) == {token: f"<{token}>" for token in range(1, 8)}
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_counts_times_and_texts_of_a_run_add_up(temperature):
-    trace = ran(temperature=temperature, max_new_tokens=30)
-    for lane in trace.lanes.values():
-        assert "".join(token.text for token in lane.tokens) == lane.text
-        clock, count = lane.prefill_s, 0
-        for step in lane.steps:
-            clock += step.draft_s + step.verify_s + step.other_s
-            assert step.time_s == pytest.approx(clock)
-            made = [token for token in lane.tokens if token.step == step.index]
-            assert made
-            assert {token.time_s for token in made} == {step.time_s}
-            assert step.accepted == sum(token.origin == "accepted" for token in made)
-            count += len(made)
-        assert count == len(lane.tokens) == 30
-    for step in trace.speculative.steps:
-        likeliest = [token for top in (*step.target_top, *step.draft_top) for token, _ in top]
-        assert {*step.drafted, *likeliest} <= trace.pieces.keys()

@@ -46,7 +46,7 @@ def test_a_race_that_is_stopped_after_an_experiment_was_is_shown_to_have_ended(s
     next(measuring)
     stopped = session.stop()
     assert stopped.status.line == "Stopped"
-    assert set(stopped.tabs) == {"experiment-request"}
+    assert set(stopped.views) == {"experiment-request"}
     assert all(changes in (Changes(), stopped) for changes in measuring)
     racing = session.race(dolly, LONG, Turn())
     next(racing)
@@ -167,16 +167,16 @@ def test_it_is_busy_and_has_no_files_while_an_activity_of_its_own_runs(session):
 def test_an_experiment_that_stands_still_sends_nothing(session):
     updates = measure(session, FakeDolly(PLAIN, pause=0.3))
     next(updates)  # that it begins
-    drawn = [bool(next(updates).tabs) for _ in range(4)]  # in the first answer, which takes longer
+    drawn = [bool(next(updates).views) for _ in range(4)]  # in the first answer, which takes longer
     updates.close()
     assert drawn == [True, False, False, False]
 
 
 def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(session):
     updates = session.race(FakeDolly(PLAIN, pause=0.3), REQUEST, Turn())
-    assert set(next(updates).tabs) == {"timings"}
+    assert set(next(updates).views) == {"timings", "timeline"}
     session.tab = "cache"
-    assert set(next(updates).tabs) == {"cache"}
+    assert set(next(updates).views) == {"cache"}
     updates.close()
 
 
@@ -199,7 +199,7 @@ def test_an_action_is_all_that_a_tab_declares(monkeypatch):
     def count(asked):
         work = (each for each in (Progress("Preparing"), 3))
         return work, StagedDisplay(
-            asked, "Counting", "Counted", lambda number: {"mine": f"{number}"}
+            asked, "Counting", "Counted", lambda number, _: {"mine": f"{number}"}
         )
 
     mine = Action(name="count", label="Count", start=count)

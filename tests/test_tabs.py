@@ -25,7 +25,7 @@ from ui.verdict import summary, verdict
 
 
 def figures(trace):
-    tabs = (TIMELINE, *RUN_TABS.values())
+    tabs = RUN_TABS.values()
     return {plot.name: plot.draw(trace) for tab in tabs for plot in tab.plots}
 
 
@@ -133,13 +133,14 @@ def test_a_step_of_the_timeline_says_in_how_many_passes_it_was_drafted():
         replace(ran(drafter="block"), pair={"block": {"id": "fake"}, "kv_cache": "paged"}),
         ran(drafter="lookup"),
     )
-    for trace, said in ((one_by_one, "4 tokens in 4 passes"), (block, "4 tokens in one pass")):
+    for trace, said in ((one_by_one, "each in a pass of its own"), (block, "in one pass")):
         slow, fast = (bar for bar in figures(trace)["timeline"].data if bar["name"] == "draft")
         assert set(slow["customdata"]) == {""}
-        assert said in fast["customdata"]
+        assert f"4 tokens were drafted, {said}" in fast["customdata"]
         assert len(fast["y"]) == len(trace.speculative.steps)
     _, fast = (bar for bar in figures(copied)["timeline"].data if bar["name"] == "draft")
-    assert {told.partition(", ")[2] for told in fast["customdata"]} == {"", "copied"}
+    told = {told.partition(", ")[2] for told in fast["customdata"]}
+    assert told == {"", "by copying, without a pass"}
 
 
 def test_the_rows_of_the_timeline_have_one_scale():
@@ -263,7 +264,7 @@ def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
 def words_of(trace):
     """All that the page says of a trace."""
     shown = run_values(trace)
-    values = [*(shown[name] for name in RUN_TABS), TIMELINE.value(trace)]
+    values = [shown[name] for name in RUN_TABS]
     return "\n".join([*values, json.dumps(verdict(trace)), summary(trace)])
 
 
@@ -354,7 +355,6 @@ def test_what_blocks_save_is_a_committed_measurement_that_says_where():
 def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
     trace = ran(temperature=0.8)
     told = how(trace)
-    assert told["state"] == "sampled"
     where = {
         f"step {step.index + 1}, position {step.accepted + 1} of the draft": step
         for step in trace.speculative.steps
@@ -362,17 +362,13 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
     step = where[told["fields"]["where"]]
     drafted = step.drafted[step.accepted]
     assert told["fields"]["drafted"] == json.dumps(trace.pieces[drafted])
-    assert told["fields"]["drawn"] == f"{step.uniform[step.accepted]:.3f}"
+    assert f"random number = {step.uniform[step.accepted]:.3f} →" in told["fields"]["what"]
     rows = told["tables"]["candidates"]["rows"]
     shares = [int(row[-1].removesuffix(" %")) for row in rows]
     assert sum(shares) == pytest.approx(100, abs=len(rows))
     for _, target, draft, residual, _ in rows:
         wanted = max(0.0, float(target or 0) - float(draft or 0))
         assert float(residual) == pytest.approx(wanted, abs=0.002)
-
-    greedy = how(ran())
-    assert greedy["state"] == "greedy"
-    assert "drawn" not in greedy["fields"]
     assert how(alone(trace, "autoregressive"))["state"] == "none"
 
 
@@ -382,16 +378,15 @@ def test_the_example_of_block_verification_is_a_whole_draft_of_this_run():
     told = how(trace)
     assert told["state"] == "block"
     step = trace.speculative.steps[int(told["fields"]["where"].removeprefix("step ")) - 1]
-    assert told["fields"]["counts"] == f"{step.accepted} of {len(step.drafted)}"
+    assert f"accepted {step.accepted} of {len(step.drafted)};" in told["fields"]["what"]
     rows = told["tables"]["candidates"]["rows"]
-    assert [row[-1] for row in rows] == ["accepted"] * step.accepted + ["rejected"] * (
-        len(step.drafted) - step.accepted
-    )
-    drawn = [bool(row[4]) for row in rows]
+    rejected = len(step.drafted) - step.accepted
+    assert [row[1] for row in rows] == ["accepted"] * step.accepted + ["rejected"] * rejected
+    drawn = [bool(row[-1]) for row in rows]
     assert drawn == [place >= step.accepted - 1 for place in range(len(rows))]
     for row, below in zip(rows[step.accepted - 1 :], [True, *[False] * len(rows)], strict=False):
-        assert (float(row[4]) < float(row[3])) == below
-    assert how(ran(verification="block"))["state"] == "greedy"
+        assert (float(row[-1].split()[0]) < float(row[-2])) == below
+    assert how(ran(verification="block"))["state"] == "token"
     assert how(ran(temperature=1.0, verification="block", drafter="lookup"))["state"] == "none"
 
 
@@ -409,6 +404,6 @@ def test_a_plot_of_a_race_too_short_for_it_shows_the_recorded_run_and_says_so():
 
 def test_a_drawing_while_it_runs_has_no_tables():
     trace = ran()
-    for tab in (TIMELINE, *RUN_TABS.values()):
+    for tab in RUN_TABS.values():
         plots = json.loads(tab.value(trace, tables=False))["plots"]
         assert all("table" not in plot for plot in plots.values())

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from pipeline.task import Task
 from tests.waiting import wait_until
-from ui.run.task import Task
 from ui.run.turn import Turn
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 
+from pipeline.trace.explanation import explanations
 from pipeline.trace.metrics import LOST, yields
 from pipeline.trace.reader import parse_trace
 from tests.served import opened, run, seek, status_says, to_the_end, wait_for_end
@@ -78,25 +79,13 @@ def test_a_stop_asks_for_a_token_only_where_the_run_has_it(settings):
         assert stop.step in steps if steps else "Settings" in stop.text
 
 
-def test_a_rejection_names_p_q_and_the_random_number_of_its_test():
-    trace = ran(temperature=1.0, max_new_tokens=100)
-    stop = stops_of(trace)["rejection"]
-    step = trace.speculative.steps[stop.step]
-    place = step.accepted
-    for name, value in (
-        ("p", step.target_prob[place]),
-        ("q", step.draft_prob[place]),
-        ("u", step.uniform[place]),
-    ):
-        assert f"{name} = {value:.2f}" in stop.text
-
-
-def test_a_greedy_rejection_invents_no_random_number():
-    trace = ran(temperature=0.0, max_new_tokens=100)
-    stop = stops_of(trace)["rejection"]
-    assert stop.step is not None
-    assert "random" not in stop.text
-    assert "first choice" in stop.text
+def test_a_rejection_is_explained_as_on_the_card_of_its_token():
+    for temperature in (0.0, 1.0):
+        trace = ran(temperature=temperature, max_new_tokens=100)
+        stop = stops_of(trace)["rejection"]
+        explained = explanations(trace)["speculative"][stop.step]["tokens"][-1]
+        for said in (explained["reason"], *explained["facts"].values()):
+            assert said in stop.text
 
 
 def test_strange_and_old_traces_have_a_tour_too():

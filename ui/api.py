@@ -12,12 +12,13 @@ import gradio as gr
 from pipeline.decoding.race import Mode
 from pipeline.engine import Engine, Running
 from pipeline.request import FORM_FIELDS, KINDS, SETTINGS, Request
+from pipeline.task import Task
+from pipeline.trace.explanation import explanations
 from pipeline.trace.recording import Update
 from ui import health
 from ui.errors import logged_line
 from ui.run.activity import PERIOD
 from ui.run.loader import Loader
-from ui.run.task import Task
 from ui.run.turn import Turn
 
 CONCURRENCY_ID = "model"  # of all events that run the models: as many at once as `Turn` lets
@@ -34,22 +35,15 @@ def add(loader: Loader, turn: Turn) -> None:
         """
         with _one_line_errors():
             run = _start(loader.engine(), values)
-            task = Task(turn.run(iter(run)), name="api")
-            task.start()
-            try:
-                for reports in task.updates(PERIOD):
-                    updates = [each for each in reports if isinstance(each, Update)]
-                    if updates:
-                        yield json.dumps({"updates": [_plain(update) for update in updates]})
-            finally:
-                task.cancel()
-            if task.failure:
-                raise task.failure
+            for reports in Task(turn.run(iter(run)), name="api").follow(PERIOD):
+                updates = [each for each in reports if isinstance(each, Update)]
+                if updates:
+                    yield json.dumps({"updates": [_plain(update) for update in updates]})
             run.close()
-            yield json.dumps({"trace": run.trace().to_dict()})
+            yield json.dumps({"trace": _explained(run)})
 
     def trace(*values: Any) -> dict[str, Any]:
-        """Races both decoders and returns the trace.
+        """Races both decoders and returns the trace, with `explanations` of its steps and tokens.
 
         The parameters are those of `pipeline.request.Request`, and `mode`: "race", "sequential",
         "autoregressive" or "speculative".
@@ -59,7 +53,7 @@ def add(loader: Loader, turn: Turn) -> None:
             for _ in turn.run(iter(run)):
                 pass
             run.close()
-            return run.trace().to_dict()
+            return _explained(run)
 
     def status() -> dict[str, Any]:
         """Returns whether the models are loaded, and their pair."""
@@ -109,6 +103,12 @@ def _one_line_errors() -> Iterator[None]:
         yield
     except Exception as error:
         raise gr.Error(logged_line(error), print_exception=False) from None
+
+
+def _explained(run: Running) -> dict[str, Any]:
+    """The trace, and in words what happened in each step; a reader ignores the words."""
+    trace = run.trace()
+    return {**trace.to_dict(), "explanations": explanations(trace)}
 
 
 def _plain(update: Update) -> dict[str, Any]:

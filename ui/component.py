@@ -71,7 +71,7 @@ def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: A
 
 def encode(value: object) -> str:
     """JSON without a `<`, so that it is never markup, wherever it is put."""
-    return json.dumps(value).replace("<", "\\u003c")
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def fields(**values: object) -> str:

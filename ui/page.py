@@ -139,7 +139,7 @@ class Page:
         self._loading = gr.Timer(_LOADING_PERIOD, active=False)  # on while the models load
         component("header", "view/fields", header_fields(self._loader, readiness(self._loader)))
         first = replayed(recorded(), "Recorded")
-        tour.add(first.tour or "")
+        tour.add(first.views[tour.NAME])
         self._controls = Controls(self._loader, max_new_tokens)
         self._notice = component(
             "notice",
@@ -150,13 +150,13 @@ class Page:
         )
         component("verdict", "view/fields", fields(**(first.verdict or {})))
         component("lanes", "lanes/lanes", first.lines or "")
-        TIMELINE.add(first.timeline or "")
+        TIMELINE.add(first.views[TIMELINE.name])
         self._tabs: dict[str, gr.Tab] = {}
         self._buttons: Buttons = {}
         with gr.Tabs(elem_id="details", overflow_behavior="wrap"):
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name) as self._tabs[tab.name]:
-                    self._buttons |= tab.add(first.tabs.get(tab.name, ""))
+                    self._buttons |= tab.add(first.views.get(tab.name, ""))
         with gr.Row(elem_id="exports"):
             self._upload = gr.UploadButton("Open a trace", size="sm", elem_id="open")
             self._downloads = [
@@ -274,7 +274,7 @@ class Page:
         status = None if session.busy else readiness(loader)
         if not loader.done:
             return self._update(session, Changes(status=status)) | ticking
-        ready = Changes(tabs=self._of_pair(), status=status, notice=offer(loader))
+        ready = Changes(views=self._of_pair(), status=status, notice=offer(loader))
         return self._update(session, ready) | self._controls.about(loader) | ticking
 
     def change_pair(self, session: Session, name: str, drafter: str) -> Iterator[Updates]:
@@ -289,7 +289,7 @@ class Page:
         except Exception as error:
             line = logged_line(error, "pair")
         status = None if session.busy else readiness(loader)
-        changes = Changes(tabs=self._of_pair(), status=status, notice=line)
+        changes = Changes(views=self._of_pair(), status=status, notice=line)
         yield self._update(session, changes) | self._controls.about(loader, drafter)
 
     def _of_pair(self) -> dict[str, str]:
@@ -310,11 +310,7 @@ class Page:
 
     def _show(self, session: Session, changes: Changes) -> Outputs:
         """The values of both outputs after the changes."""
-        values = dict(changes.tabs)
-        if changes.timeline is not None:
-            values[TIMELINE.name] = changes.timeline
-        if changes.tour is not None:
-            values[tour.NAME] = changes.tour
+        values = dict(changes.views)
         if changes.verdict is not None:
             values["verdict"] = fields(**changes.verdict)
         if changes.status is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pipeline.trace.explanation import drafting
 from pipeline.trace.metrics import outlier_limit
-from pipeline.trace.record import Lane, StepRecord, Trace
+from pipeline.trace.record import Lane, Trace
 from pipeline.words import counted
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
@@ -58,7 +59,7 @@ def _timeline(trace: Trace) -> Figure:
     for number, (name, lane) in enumerate(trace.lanes.items(), 1):
         suffix, top = "" if number == 1 else str(number), tops[name]
         lower = max(0.0, upper - share * top)
-        data += _bars(name, lane, f"y{suffix}", top, trace.drafts_blocks, legend=number == 1)
+        data += _bars(trace, name, f"y{suffix}", top, legend=number == 1)
         layout[f"yaxis{suffix}"] = layout["yaxis"] | {"range": [0, top], "domain": [lower, upper]}
         labels.append(_label(name, lane, upper))
         upper = lower - _GAP
@@ -79,10 +80,9 @@ def _tick(highest: float) -> float:
     return max(factor * power for factor in (1, 2, 5) if factor * power <= highest)
 
 
-def _bars(name: str, lane: Lane, axis: str, top: float, blocks: bool, legend: bool) -> list[Json]:
-    """The parts of the lane's steps, stacked; and its prefill as a band, which is not a step.
-    `blocks`: whether a model drafts all tokens of a step in one forward pass.
-    """
+def _bars(trace: Trace, name: str, axis: str, top: float, legend: bool) -> list[Json]:
+    """The parts of a lane's steps, stacked; and its prefill as a band, which is not a step."""
+    lane = trace.lanes[name]
     widths = [milliseconds(step.seconds) for step in lane.steps]
     common: Json = {
         "type": "bar",
@@ -104,7 +104,7 @@ def _bars(name: str, lane: Lane, axis: str, top: float, blocks: bool, legend: bo
     ]
     draft, verify, _ = parts
     draft |= {
-        "customdata": [_drafted(step, blocks) for step in lane.steps],
+        "customdata": [drafting(trace, len(step.drafted), step.copied) for step in lane.steps],
         "hovertemplate": f"draft %{{y:.2f}} ms<br>%{{customdata}}<extra>{name}</extra>",
     }
     verify |= {  # the largest part, and so the one that has the words
@@ -134,17 +134,6 @@ def _bars(name: str, lane: Lane, axis: str, top: float, blocks: bool, legend: bo
         "hovertemplate": f"prefill {prefill:.1f} ms<extra>{name}</extra>",
     }
     return [band, *parts]
-
-
-def _drafted(step: StepRecord, blocks: bool) -> str:
-    """The step's draft in words."""
-    count = len(step.drafted)
-    tokens = f"{count} token{'' if count == 1 else 's'}"
-    if step.copied:
-        return f"{tokens}, copied"
-    return (
-        f"{tokens} in {'one pass' if blocks or count == 1 else f'{count} passes'}" if count else ""
-    )
 
 
 def _label(name: str, lane: Lane, top: float) -> Json:

@@ -6,22 +6,22 @@ Every figure is of the trace. Where the run has no such token, the stop says so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import gradio as gr
 
-from pipeline.decoding.events import Origin
+from pipeline.decoding.events import SPECULATIVE, Origin
+from pipeline.trace.explanation import duration, explain, quoted
 from pipeline.trace.metrics import LOST, not_compared, outcome, prediction, yields
 from pipeline.trace.record import Lane, StepRecord, Trace
-from pipeline.words import percent
+from pipeline.words import counted, percent
 from ui.component import component, encode
 from ui.laboratory import STUDIES
 from ui.link import STOPS
 from ui.plots.figure import milliseconds
 
 NAME = "tour"
-_LONGEST = 24  # characters of a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _token(trace: Trace) -> Stop:
     token = next((token for token in fast.tokens if token.origin in kept), fast.tokens[0])
     of_origin = sum(one.origin is token.origin for one in fast.tokens)
     text = (
-        f"{_quoted(token.text)} is {token.origin.value}: its colour and underline show where it "
+        f"{quoted(token.text)} is {token.origin.value}: its colour and underline show where it "
         f"came from. So are {of_origin} of the {len(fast.tokens)} tokens of this answer."
     )
     task = "Open its card: click it, or press Show me."
@@ -123,11 +123,10 @@ def _draft(trace: Trace) -> Stop:
     step = _best_draft(trace.speculative)
     if step is None:
         return _nothing_drafted("draft", title)
-    how = "all at once" if trace.drafts_blocks else "one after the other"
-    count = len(step.drafted)
+    explained = explain(trace, SPECULATIVE, step)
     text = (
-        f"In step {step.index + 1}, {_tokens(count)} {_were(count)} drafted {how} in "
-        f"{_time(step.draft_s)}. Until the target has verified them, they are dashed."
+        f"In step {step.index + 1}, {explained.drafting}. Until the target has verified them, they "
+        "are dashed."
     )
     task = "Go to the moment when they wait: use the replay bar, or press Show me."
     return Stop("draft", title, text, task, step.index, milliseconds(step.drafted_at_s))
@@ -139,17 +138,14 @@ def _verify(trace: Trace) -> Stop:
     step = _best_draft(fast)
     if fast is None or step is None:
         return _nothing_drafted("verify", title)
-    text = (
-        f"One pass over all drafted tokens accepted {step.accepted} of {len(step.drafted)} and "
-        f"took {_time(step.verify_s)}. "
-    )
+    text = f"{explain(trace, SPECULATIVE, step).verification}. "
     if slow and slow.median_step_s:
         text += (
-            f"A pass for a single token takes {_time(slow.median_step_s)} here, the median of the "
-            "autoregressive answer."
+            f"A pass for a single token takes {duration(slow.median_step_s)} here, the median of "
+            "the autoregressive answer."
         )
     else:
-        text += f"The step gave {_tokens(len(fast.emitted[step.index]))} to the answer."
+        text += f"The step gave {counted(len(fast.emitted[step.index]), 'token')} to the answer."
     task = "Step forward until the draft is verified, or press Show me."
     return Stop("verify", title, text, task, step.index, milliseconds(step.time_s))
 
@@ -166,45 +162,10 @@ def _rejection(trace: Trace) -> Stop:
             "draft length in Settings makes a rejection likely."
         )
         return Stop("rejection", title, text, "")
-    step, replacement = next((pair for pair in found if _tried(pair[0])), found[0])
-    text = _why_rejected(trace, step, replacement)
+    step = next((step for step in found if _tried(step)), found[0])
+    text = explain(trace, SPECULATIVE, step).tokens[-1].sentence
     task = "Open the card of the token that replaced it, or press Show me."
     return Stop("rejection", title, text, task, step.index)
-
-
-def _why_rejected(trace: Trace, step: StepRecord, replacement: str) -> str:
-    """The acceptance test that failed, in two sentences, and why the text stays the same."""
-    place = step.accepted
-    rejected = step.drafted[place]
-    drafted, made = _quoted(trace.pieces.get(rejected, f"#{rejected}")), _quoted(replacement)
-    if trace.greedy:
-        return (
-            f"The draft proposed {drafted}, but the target’s own first choice is {made}. The text "
-            "takes the target’s, as it does without a draft."
-        )
-    if trace.verifies_blocks:
-        return (
-            f"The draft was tested as a block, and {place} of its {len(step.drafted)} tokens were "
-            f"kept. {made} is sampled from what the target gives beyond the draft, so the text "
-            "has the target’s distribution."
-        )
-    if trace.lossy:
-        return (
-            f"{drafted} has p = {_probability(_value(step.target_prob, place))} from the target, "
-            f"which is not typical of its distribution. {made} is sampled from the target. Tokens "
-            "that are typical pass however the draft found them, so the text is not the target’s."
-        )
-    p, q, accept = (
-        _probability(_value(values, place))
-        for values in (step.target_prob, step.draft_prob, step.accept_prob)
-    )
-    u = _value(step.uniform, place)
-    number = "" if u is None else f", and the random number u = {_probability(u)} was not below it"
-    return (
-        f"{drafted} has p = {p} from the target and q = {q} from the draft, so it passes with "
-        f"min(1, p ∕ q) = {accept}{number}. {made} is sampled from what p gives beyond q, so the "
-        "text has the target’s distribution."
-    )
 
 
 def _bonus(trace: Trace) -> Stop:
@@ -220,10 +181,8 @@ def _bonus(trace: Trace) -> Stop:
         )
         return Stop("bonus", title, text, "")
     (step,) = (step for step in fast.steps if step.index == token.step)
-    text = (
-        f"All {_tokens(len(step.drafted))} of step {step.index + 1} passed, so the same forward "
-        f"pass also gave {_quoted(token.text)}. It needed no draft and no pass of its own."
-    )
+    explained = explain(trace, SPECULATIVE, step).tokens[-1]
+    text = f"In step {step.index + 1}, {explained.name} is a bonus. {explained.reason}"
     return Stop("bonus", title, text, "Open its card, or press Show me.", token.step)
 
 
@@ -266,24 +225,15 @@ def _best_draft(lane: Lane | None) -> StepRecord | None:
     return max(drafted, key=lambda step: step.accepted, default=None)
 
 
-def _replaced(lane: Lane) -> list[tuple[StepRecord, str]]:
-    """The steps with a rejected draft, and the text of the token that replaced it."""
-    return [
-        (step, token.text)
-        for step, tokens in zip(lane.steps, lane.emitted, strict=True)
-        for token in tokens
-        if token.origin is Origin.RESAMPLED
-    ]
+def _replaced(lane: Lane) -> list[StepRecord]:
+    """The steps in which a token replaced a rejected draft."""
+    resampled = {token.step for token in lane.tokens if token.origin is Origin.RESAMPLED}
+    return [step for step in lane.steps if step.index in resampled]
 
 
 def _tried(step: StepRecord) -> bool:
     """Whether a random number decided on the rejected token."""
-    return _value(step.uniform, step.accepted) is not None
-
-
-def _value(values: Sequence[float | None], place: int) -> float | None:
-    """The value there; None where it was not recorded."""
-    return values[place] if place < len(values) else None
+    return step.uniform[step.accepted] is not None
 
 
 # --- the questions --------------------------------------------------------------------------------
@@ -301,8 +251,8 @@ def _questions(trace: Trace) -> Iterator[Question]:
     longest, fewest = longest_draft(fast), fewest_passes(fast)
     yield Question(
         "How many forward passes of the target would a draft that is always right have needed?",
-        f"{fewest}: {_tokens(len(fast.tokens))}, {longest + 1} a pass with drafts of {longest}. "
-        f"This run needed {len(fast.steps)}.",
+        f"{fewest}: {counted(len(fast.tokens), 'token')}, {longest + 1} a pass with drafts of "
+        f"{longest}. This run needed {len(fast.steps)}.",
     )
     rejected, unused = (sum(counts[name] for counts in yields(fast)) for name in LOST)
     yield Question(
@@ -327,29 +277,3 @@ def longest_draft(lane: Lane) -> int:
 def fewest_passes(lane: Lane) -> int:
     """Forward passes for the lane's tokens if each accepted the longest draft and gave a bonus."""
     return math.ceil(len(lane.tokens) / (longest_draft(lane) + 1))
-
-
-# --- words ----------------------------------------------------------------------------------------
-
-
-def _quoted(text: str) -> str:
-    if not text.strip():
-        return "a token without visible text"
-    shown = text.strip()
-    return f"“{shown[:_LONGEST]}…”" if len(shown) > _LONGEST else f"“{shown}”"
-
-
-def _tokens(count: int) -> str:
-    return f"{count} token" if count == 1 else f"{count} tokens"
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
-def _time(seconds: float) -> str:
-    return f"{1000 * seconds:.1f} ms"
-
-
-def _probability(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"

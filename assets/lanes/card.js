@@ -1,9 +1,8 @@
 // The card of a token. It follows pointer and focus; a click, a tap or Enter pins it, so that it can be read.
 import { find, findAll, listen, make, tell } from "../view/dom.js";
-import { facts, named, probability, reason, times, title } from "./explanation.js";
-import { abouts } from "./tokens.js";
+import { abouts, isEmitted, pieceOf } from "./tokens.js";
 
-/** @typedef {import("./explanation.js").About} About */
+/** @typedef {import("./tokens.js").About} About */
 
 const STEPS = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 });
 
@@ -68,9 +67,9 @@ export class Card {
       this.hide();
       this.#active = node;
       node.classList.add("active");
-      this.#card.replaceChildren(...describe(about, "end" in node.dataset));
+      this.#card.replaceChildren(...describe(about, node.dataset.end));
       this.#card.showPopover();
-      tell(this.#element, "card", { state: about.state, lane: about.line.lane });
+      tell(this.#element, "card", { state: about.token.state, lane: about.line.lane });
     }
     if (pin && !this.#pinned) this.#card.prepend(this.#closeButton());
     this.#pinned ||= pin;
@@ -113,23 +112,34 @@ export class Card {
   }
 }
 
-/** @param {About} about @param {boolean} endKey */
-function describe(about, endKey) {
-  const [name, where] = title(about, endKey);
-  const rows = facts(about).map(([name, value]) => make("tr", {}, make("th", {}, name), make("td", {}, value)));
+// All of an explanation; `endName` is the name of the end key.
+function describe(/** @type {About} */ about, /** @type {string | undefined} */ endName) {
+  const { line, token } = about;
+  const { name, state, place, id, facts, reason } = token;
+  const where = `step ${line.step + 1}${state === "target" ? "" : `, position ${place + 1}`}`;
+  const rows = Object.entries(facts);
+  const round = state === "drafted" ? [line.drafting] : [line.drafting, line.verification];
+  const paragraph = (/** @type {string} */ className, /** @type {string} */ text) => make("p", { className }, text);
   return [
-    make("p", { className: "what" }, make("b", {}, name), where),
-    make("table", {}, ...rows),
-    make("p", { className: "why" }, reason(about)),
+    make("p", { className: "what" }, make("b", {}, endName ?? name), ` ${state} · ${where} · id ${id}`),
+    make("table", {}, ...rows.map(([name, value]) => make("tr", {}, make("th", {}, name), make("td", {}, value)))),
+    paragraph("why", reason),
     ...likeliest(about),
-    ...(about.state === "drafted" ? [] : [make("p", { className: "times" }, times(about.line))]),
+    paragraph(
+      "times",
+      round
+        .filter(Boolean)
+        .map((sentence) => `${sentence}.`)
+        .join(" "),
+    ),
   ];
 }
 
 // The most likely tokens of both models at this position, as far as they are shown at this moment.
-function likeliest(/** @type {About} */ { run, line, place, state }) {
+function likeliest(/** @type {About} */ { run, line, token: { state, place } }) {
   const known = state !== "drafted";
-  const [emitted, drafted] = [known ? line.tokens[place]?.[0] : undefined, line.drafted[place]];
+  const emitted = known && line.tokens.find((token) => isEmitted(token) && token.place === place)?.id;
+  const drafted = line.drafted[place];
   const ranked = Object.entries({ target: known ? line.target_top[place] : [], draft: line.draft_top?.[place] });
   const lists = ranked.filter(([, top]) => top?.length);
   if (!lists.length) return [];
@@ -139,15 +149,15 @@ function likeliest(/** @type {About} */ { run, line, place, state }) {
         "li",
         { className: [id === emitted && "emitted", id === drafted && "drafted"].filter(Boolean).join(" ") },
         make("i", { style: { width: `${100 * Math.min(1, share)}%` } }),
-        make("span", { className: "piece" }, named(run, id)),
-        make("span", {}, probability(share)),
+        make("span", { className: "piece" }, pieceOf(run, id)[1]),
+        make("span", {}, share > 0 && share < 0.0005 ? "< 0.001" : share.toFixed(3)),
       ),
     );
     return make("div", {}, make("h3", {}, `Most likely, ${model}`), make("ol", {}, ...entries));
   });
-  const of = run.greedy
-    ? "Each model’s own probabilities; greedy decoding takes the target’s first choice."
-    : "Probabilities after temperature, top-p and top-k, as they were tested.";
   const marks = drafted === undefined ? "Bold: emitted." : "Bold: emitted. Dashed: drafted.";
-  return [make("div", { className: "tops" }, ...rankings), make("p", { className: "why" }, `${of} ${marks}`)];
+  return [
+    make("div", { className: "tops" }, ...rankings),
+    make("p", { className: "why" }, `${run.probabilities} ${marks}`),
+  ];
 }

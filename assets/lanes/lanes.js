@@ -7,7 +7,7 @@ import { Replay } from "./replay.js";
 
 /**
  * A pane, the number of its steps to show, and then a draft that waits or null.
- * @typedef {[Pane, number, import("./explanation.js").Step | null]} Moment
+ * @typedef {[Pane, number, import("./tokens.js").Step | null]} Moment
  */
 
 export default function lanes(/** @type {import("../view/view.js").View} */ view) {
@@ -43,7 +43,7 @@ export default function lanes(/** @type {import("../view/view.js").View} */ view
       paneOf[line.lane].undecided = line;
     },
     step(line) {
-      if (line.tokens[0]?.[2] === "remembered") remembered.hidden = false;
+      if (line.tokens[0]?.state === "remembered") remembered.hidden = false;
       paneOf[line.lane].add(line);
     },
     end(line) {
@@ -62,7 +62,7 @@ export default function lanes(/** @type {import("../view/view.js").View} */ view
       if (other ? line.number !== 0 : line.number !== next) continue;
       begins ||= other;
       changed = true;
-      for (const [id, text] of line.pieces ?? []) run.pieces.set(id, text);
+      for (const [id, ...piece] of line.pieces ?? []) run.pieces.set(id, piece);
       read[line.kind](line);
       next = line.number + 1;
     }

@@ -3,9 +3,9 @@ import { counted, find } from "../view/dom.js";
 import { abouts, tokensOf, waiting } from "./tokens.js";
 
 /**
- * @typedef {import("./explanation.js").Run} Run
- * @typedef {import("./explanation.js").Step} Step
- * @typedef {{ reason: string | null, tokens_per_second: number | null, repeats: boolean }} End
+ * @typedef {import("./tokens.js").Run} Run
+ * @typedef {import("./tokens.js").Step} Step
+ * @typedef {{ reason: string | null, name: string, tokens_per_second: number | null, repeats: boolean }} End
  */
 
 const WHY = /** @type {Record<string, string>} */ ({
@@ -64,7 +64,7 @@ export class Pane {
     const last = this.steps.at(-1);
     if (end.reason !== "stop" || !last) return;
     const endKey = this.#nodesOf(last).findLast((node) => abouts.get(node)?.at === last.line.made - 1);
-    if (endKey) endKey.dataset.end = "";
+    if (endKey) endKey.dataset.end = end.name;
   }
 
   /** Shows the first `count` steps and then the drafts of `draft`. */

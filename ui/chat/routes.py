@@ -26,6 +26,7 @@ from pipeline.decoding.race import Mode
 from pipeline.engine import Engine, LocalEngine, Running
 from pipeline.errors import UserError
 from pipeline.progress import Progress
+from pipeline.task import Task
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.recording import Update
 from ui.chat.errors import ChatError, chat_error
@@ -36,7 +37,6 @@ from ui.chat.stream import EventStream, Pace, event
 from ui.errors import error_line
 from ui.inputs import LARGEST_BODY
 from ui.run.loader import Loader
-from ui.run.task import Task
 from ui.run.turn import Turn
 
 Work = Generator[Update | Progress | None, None, object]

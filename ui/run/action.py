@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import gradio as gr
@@ -20,6 +21,7 @@ from ui.run.view_state import Changes
 Work = Generator[Any, None, None]
 
 WAITING = "Waiting for another run to end"
+_NO_VIEWS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,11 @@ class StagedDisplay:
         asked: what it was started with.
         doing: the status while it yields results.
         done: the status after its last result.
-        views: returns the values of views, by name, of a result.
+        views: returns the values of views, by name, of the latest result, or None without one, and
+            a state: "running", "done", "stopped" or "failed".
         complete: whether a result is the last.
+        first: the values of views before the first result.
+        period: seconds between two drawings of a result.
     """
 
     def __init__(
@@ -81,33 +86,42 @@ class StagedDisplay:
         asked: Asked,
         doing: str,
         done: str,
-        views: Callable[[Any], Mapping[str, str]],
+        views: Callable[[Any, str], Mapping[str, str]],
         complete: Callable[[Any], bool] = lambda _: True,
+        first: Mapping[str, str] = _NO_VIEWS,
+        period: float = 0.0,
     ) -> None:
         self._asked, self._doing, self._done = asked, doing, done
-        self._views, self._complete = views, complete
+        self._views, self._complete, self._first = views, complete, first
+        self._period, self._drawn = period, 0.0
+        self._shown: Any = None
         self._line = WAITING if asked.waiting else doing
 
     def begin(self, tab: str) -> Changes:
-        return Changes(status=self._asked.status("running", self._line), notice="")
+        status = self._asked.status("running", self._line)
+        return Changes(views={**self._first}, status=status, notice="")
 
     def progress(self, reports: Sequence[Any], tab: str) -> Changes:
         if not reports:
             return Changes()
-        latest, before = reports[-1], self._line
+        latest, before, now = reports[-1], self._line, monotonic()
         staged = isinstance(latest, Progress)
         self._line = f"{latest}…" if staged else self._doing
+        due = not staged and latest is not self._shown and now - self._drawn >= self._period
+        if due:
+            self._shown, self._drawn = latest, now
         return Changes(
-            tabs={} if staged else {**self._views(latest)},
+            views={**self._views(latest, "running")} if due else {},
             status=None if self._line == before else self._asked.status("running", self._line),
         )
 
     def end(self, latest: Any, failure: BaseException | None) -> Changes:
-        result = None if latest is None or isinstance(latest, Progress) else latest
+        result = None if isinstance(latest, Progress) else latest
         whole = result is not None and self._complete(result)
-        outcome = ("ready", self._done if whole else "Stopped")
+        state = "failed" if failure else "done" if whole else "stopped"
+        line = self._done if state == "done" else state.capitalize()
         return Changes(
-            tabs={**self._views(result)} if result is not None else {},
-            status=self._asked.status(*(("error", "Failed") if failure else outcome)),
+            views={**self._views(result, state)},
+            status=self._asked.status("error" if failure else "ready", line),
             notice=logged_line(failure) if failure else None,
         )

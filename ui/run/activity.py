@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
-from ui.run.task import Task
+from pipeline.task import Task
 from ui.run.view_state import Changes
 
 PERIOD = 0.2  # seconds between updates; each takes time from the models (`lab.studies.page_tax`)

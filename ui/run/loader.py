@@ -13,7 +13,7 @@ from pipeline.models.choice import Choice
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair
 from pipeline.progress import Progress
 from pipeline.request import Request
-from ui.run.task import Task
+from pipeline.task import Task
 from ui.run.turn import Turn
 
 Load = Callable[[Choice], Engine]

@@ -69,8 +69,7 @@ class RaceDisplay:
         return Changes(
             lines=self._transcript.tail,
             verdict=verdict(trace),
-            tabs=self._draw(tab, trace),
-            timeline=TIMELINE.value(trace, tables=False),
+            views=self._draw(trace, tab, TIMELINE.name),
             status=self._status("running", WAITING if self._waiting else "Racing · 0 %"),
             notice="",
         )
@@ -83,14 +82,14 @@ class RaceDisplay:
             return Changes(status=self._status("running", f"{reports[-1]}…"))
         trace = self._run.trace()
         self._transcript.add(trace, [each for each in reports if isinstance(each, Update)])
-        slow = monotonic() - self._drawn >= self._period
+        slow, selected = monotonic() - self._drawn >= self._period, tab != self._tab
         if slow:
             self._period = _SLOW_PERIOD
+        drawn = [tab] * (slow or selected) + [TIMELINE.name] * slow
         return Changes(
             lines=self._transcript.tail,
             verdict=verdict(trace, found=self._signatures(trace)) if slow else None,
-            tabs=self._draw(tab, trace) if slow or tab != self._tab else {},
-            timeline=TIMELINE.value(trace, tables=False) if slow else None,
+            views=self._draw(trace, *drawn) if drawn else {},
             status=self._progress(trace),
         )
 
@@ -119,9 +118,11 @@ class RaceDisplay:
         self._found = signatures(trace, self._memory.values(), failure, self._found)
         return self._found
 
-    def _draw(self, tab: str, trace: Trace) -> dict[str, str]:
+    def _draw(self, trace: Trace, tab: str, *others: str) -> dict[str, str]:
+        """The views of the selected tab and of others, as far as they are about a run."""
         self._tab, self._drawn = tab, monotonic()
-        return {tab: RUN_TABS[tab].value(trace, tables=False)} if tab in RUN_TABS else {}
+        shown = (name for name in (tab, *others) if name in RUN_TABS)
+        return {name: RUN_TABS[name].value(trace, tables=False) for name in shown}
 
     def _progress(self, trace: Trace) -> Status | None:
         """The status once per quarter, since screen readers announce it."""
@@ -140,7 +141,5 @@ def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:
     return Changes(
         transcript.text,
         verdict(trace),
-        run_values(trace),
-        timeline=TIMELINE.value(trace),
-        tour=tour.value(trace, live),
+        run_values(trace) | {tour.NAME: tour.value(trace, live)},
     )

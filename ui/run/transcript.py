@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from pipeline.decoding.events import Drafted, Round, fields_of
+from pipeline.decoding.events import Drafted
 from pipeline.models.pairs import PAIRS
-from pipeline.trace.metrics import LaneProgress, progress
-from pipeline.trace.record import StepRecord, Token, Trace
+from pipeline.trace.explanation import (
+    END_KEY,
+    WAITING,
+    drafting,
+    explain,
+    named,
+    probabilities,
+)
+from pipeline.trace.metrics import progress
+from pipeline.trace.record import Trace
 from pipeline.trace.recording import Update
 from pipeline.trace.repetition import body, repeats
 from ui.component import encode
@@ -42,10 +51,8 @@ class Transcript:
             model=_model(trace),
             lanes=list(trace.lanes),
             budget=trace.request["max_new_tokens"],
-            greedy=trace.greedy,
-            blocks=trace.drafts_blocks,
-            jointly=trace.verifies_blocks,
-            lossy=trace.lossy,
+            waiting=WAITING,
+            probabilities=probabilities(trace),
         )
 
     @property
@@ -72,7 +79,19 @@ class Transcript:
             _, *progressed = progress(lane)
             steps = [*zip(lane.steps, lane.emitted, progressed, strict=True)]
             for step, tokens, now in steps[self._added[name] :]:
-                self._append(kind="step", lane=name, **self._step(step, tokens, now, trace))
+                self._append(
+                    kind="step",
+                    lane=name,
+                    **asdict(explain(trace, name, step, tokens)),
+                    drafted=step.drafted,
+                    target_top=_short(step.target_top),
+                    draft_top=_short(step.draft_top),
+                    time_s=step.time_s,
+                    drafted_at_s=step.drafted_at_s,
+                    made=now.tokens,
+                    tokens_per_second=now.tokens_per_second,
+                    pieces=self._pieces(step.named, trace),
+                )
             self._added[name] = len(lane.steps)
         for update in updates:
             match update.event:
@@ -80,9 +99,9 @@ class Transcript:
                     self._append(
                         kind="drafted",
                         lane=update.lane,
-                        index=index,
+                        step=index,
+                        drafting=drafting(trace, len(drafts), copied),
                         drafted=drafts,
-                        copied=copied,
                         pieces=self._pieces(drafts, trace),
                     )
 
@@ -94,30 +113,16 @@ class Transcript:
                 kind="end",
                 lane=name,
                 reason=lane.finish,
+                name=END_KEY,
                 tokens_per_second=lane.tokens_per_second,
                 repeats=repeats(body(lane), lane.text),
             )
 
-    def _step(
-        self, step: StepRecord, tokens: Sequence[Token], now: LaneProgress, trace: Trace
-    ) -> dict[str, Any]:
-        fields = fields_of(Round, step)
-        return {
-            **{name: _short(v) if isinstance(v, tuple) else v for name, v in fields.items()},
-            "time_s": step.time_s,
-            "copied": step.copied,
-            "drafted_at_s": step.drafted_at_s,
-            "made": now.tokens,
-            "tokens_per_second": now.tokens_per_second,
-            "tokens": [[token.id, token.text, token.origin] for token in tokens],
-            "pieces": self._pieces(step.named, trace),
-        }
-
-    def _pieces(self, ids: Iterable[int], trace: Trace) -> list[tuple[int, str]]:
-        """The texts of those ids that no earlier line has; an old trace may lack them."""
+    def _pieces(self, ids: Iterable[int], trace: Trace) -> list[tuple[int, str, str]]:
+        """The texts and names of those ids that no earlier line has; an old trace may lack them."""
         new = set(ids) & trace.pieces.keys() - self._named
         self._named |= new
-        return [(token, trace.pieces[token]) for token in sorted(new)]
+        return [(token, trace.pieces[token], named(trace, token)) for token in sorted(new)]
 
     def _append(self, **line: object) -> None:
         self._lines.append(encode({"number": len(self._lines), "run": self._run, **line}) + "\n")

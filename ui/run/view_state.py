@@ -17,16 +17,12 @@ class Changes:
     Attributes:
         lines: of a `Transcript`, for the panes.
         verdict: the fields of the verdict.
-        tabs: values, by the names of the tabs.
-        timeline: its value.
-        tour: its value.
+        views: the values of others, by name.
     """
 
     lines: str | None = None
     verdict: dict[str, str] | None = None
-    tabs: dict[str, str] = field(default_factory=dict)
-    timeline: str | None = None
-    tour: str | None = None
+    views: dict[str, str] = field(default_factory=dict)
     status: Status | None = None
     notice: str | None = None
 

@@ -128,7 +128,7 @@ def _note(model: CostModel, trace: Trace) -> str:
     length = "median draft length" if auto else "draft length"
     drafted = "all tokens at once" if model.costs.block_draft else "a token"
     return (
-        f"{_thresholds(model, trace.speedup)} "
+        f"{thresholds(model, trace.speedup)} "
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
         f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
@@ -137,7 +137,7 @@ def _note(model: CostModel, trace: Trace) -> str:
     )
 
 
-def _thresholds(model: CostModel, speedup: float | None) -> str:
+def thresholds(model: CostModel, speedup: float | None) -> str:
     """From which acceptance drafting pays, as far as the run carries it."""
     if contradicts(model, speedup):
         return (

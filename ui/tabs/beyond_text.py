@@ -74,7 +74,7 @@ def _draw(asked: Asked, greedy: bool = False) -> tuple[Work, StagedDisplay]:
         asked,
         "Drawing digits",
         "Digits drawn",
-        lambda drawing: {TAB.name: value(drawing)},
+        lambda drawing, _: {TAB.name: value(drawing)} if drawing else {},
         lambda drawing: drawing.complete,
     )
     return _digits().draw(request), display

@@ -16,8 +16,7 @@ from ui.laboratory import STUDIES, last_result, new_setup
 from ui.plots.figure import Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
-from ui.run.action import Action, Asked, Work
-from ui.run.experiment import ExperimentDisplay
+from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.tabs.tab import PLOT_SCRIPTS, Buttons, Tab
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from pipeline.dolly import Dolly
 
 _NOT_YET = "Not measured yet."
+_PERIOD = 1.0  # seconds between two drawings
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ExperimentView:
         name = f"measure-{self.experiment.name}"
         return Action(name=name, label=self.title, start=self._start, style="measure")
 
-    def _start(self, asked: Asked) -> tuple[Work, ExperimentDisplay]:
+    def _start(self, asked: Asked) -> tuple[Work, StagedDisplay]:
         def load(choice: Choice) -> Dolly:
             return cast("Dolly", local(asked.load(choice), self.title))
 
@@ -81,8 +81,19 @@ class ExperimentView:
             load=load,
             loaded=cast("Dolly", local(asked.engine, self.title)),
         )
-        display = ExperimentDisplay(self, asked)
+        display = StagedDisplay(
+            asked,
+            f"Measuring: {self.title}",
+            f"Measured: {self.title}",
+            self._views,
+            lambda result: result.complete,
+            self._views(None, "running"),
+            _PERIOD,
+        )
         return self.experiment.measure(setup), display
+
+    def _views(self, result: Result | None, state: str) -> dict[str, str]:
+        return {self.name: self.value(result, state, tables=state != "running")}
 
     @property
     def markup(self) -> str:

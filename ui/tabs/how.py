@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
 from pipeline.decoding.economics import CostModel
-from pipeline.decoding.events import Candidates, Origin
+from pipeline.decoding.events import SPECULATIVE, Candidates, Origin
 from pipeline.decoding.verification.typical import DELTA, EPSILON
-from pipeline.request import DRAFT_LENGTHS
-from pipeline.trace.metrics import TESTED, contradicts, measured, residual
+from pipeline.trace.explanation import explain, named, probabilities, probability
+from pipeline.trace.metrics import TESTED, measured, residual
 from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.trace.signatures import KINDS
 from pipeline.words import percent
@@ -18,22 +17,23 @@ from ui.laboratory import last_result
 from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
+from ui.tabs.acceptance import thresholds
 from ui.tabs.tab import RunTab
 
 _BEFORE = 60  # characters of the text before the example
 
 
 def how(trace: Trace) -> Json:
-    """The data of `how.js`: fields, tables by name, and the kind of the example: `greedy`,
-    `sampled`, `block`, `typical` or `none`.
+    """The data of `how.js`: fields, tables by name, and the kind of the example: a `token`, a
+    `block`, or `none`.
     """
     lane = trace.speculative
     if trace.verifies_blocks:  # no token was rejected by itself
         step = _divided(lane) if lane else None
         example = _block_example(trace, step) if step else _nothing()
     else:
-        found = _rejection(lane) if lane else None
-        example = _example(trace, *found) if found else _nothing()
+        step = _rejection(lane) if lane else None
+        example = _example(trace, step) if step else _nothing()
     example["fields"].update(_cost_fields(trace), epsilon=f"{EPSILON:g}", delta=f"{DELTA:g}")
     return example
 
@@ -76,9 +76,9 @@ def paper() -> Json | None:
     return {"columns": (*columns, *ours), "rows": rows, "where": where}
 
 
-def _rejection(lane: Lane) -> tuple[StepRecord, int] | None:
-    """The lane's best example of a rejected token: its step, and its position in the draft.
-    Preferred are steps with recorded candidates, with a random number, and with text before them.
+def _rejection(lane: Lane) -> StepRecord | None:
+    """The step of the lane's best example of a rejected token. Preferred are steps
+    with recorded candidates, with a random number, and with text before them.
     """
     rejected = [step for step in lane.steps if step.tested > step.accepted]
     resampled = {token.step for token in lane.tokens if token.origin is Origin.RESAMPLED}
@@ -88,8 +88,7 @@ def _rejection(lane: Lane) -> tuple[StepRecord, int] | None:
         return _has_candidates(step, step.accepted), random, step.index > 0
 
     candidates = (step for step in rejected if step.index in resampled)
-    best = max(candidates, key=quality, default=None)
-    return (best, best.accepted) if best else None
+    return max(candidates, key=quality, default=None)
 
 
 def _divided(lane: Lane) -> StepRecord | None:
@@ -99,24 +98,18 @@ def _divided(lane: Lane) -> StepRecord | None:
 
 
 def _block_example(trace: Trace, step: StepRecord) -> Json:
-    """The test of a whole draft, from its last token back to the one that decided."""
-    columns = ("Token", "Target p", "Draft q", "Accepted up to here", "Random number", "")
+    """The test of a whole draft, token by token."""
+    explained = explain(trace, SPECULATIVE, step)
+    tested = [token for token in explained.tokens if token.facts and not token.replaces]
+    columns = list(dict.fromkeys(name for token in tested for name in token.facts))
     rows = [
-        [
-            _named(trace, token),
-            _probability(step.target_prob[place]),
-            _probability(step.draft_prob[place]),
-            _probability(step.accept_prob[place]),
-            "" if step.uniform[place] is None else f"{step.uniform[place]:.3f}",
-            "accepted" if place < step.accepted else "rejected",
-        ]
-        for place, token in enumerate(step.drafted)
+        [token.name, token.state, *(token.facts.get(name, "") for name in columns)]
+        for token in tested
     ]
-    accepted, drafted = step.accepted, len(step.drafted)
     return {
         "state": "block",
-        "fields": {"where": f"step {step.index + 1}", "counts": f"{accepted} of {drafted}"},
-        "tables": {"candidates": {"columns": columns, "rows": rows}},
+        "fields": {"where": f"step {step.index + 1}", "what": explained.verification},
+        "tables": {"candidates": {"columns": ["Token", "State", *columns], "rows": rows}},
     }
 
 
@@ -124,57 +117,41 @@ def _has_candidates(step: StepRecord, place: int) -> bool:
     return place < len(step.draft_top) and place < len(step.target_top)
 
 
-def _example(trace: Trace, step: StepRecord, place: int) -> Json:
+def _example(trace: Trace, step: StepRecord) -> Json:
     lane = trace.speculative
     assert lane is not None  # the step is one of its own
-    replacing = next(
-        t for t in lane.tokens if t.step == step.index and t.origin is Origin.RESAMPLED
-    )
-    before = "".join(
-        token.text for token in lane.tokens[: lane.tokens.index(replacing)] if token.text
-    )
-    drafted, chosen = step.drafted[place], replacing.id
-    fields: dict[str, str] = {
+    place, drafted = step.accepted, step.drafted[step.accepted]
+    explained = explain(trace, SPECULATIVE, step).tokens[-1]
+    before = "".join(t.text for t in lane.tokens if t.step < step.index)
+    before += "".join(t.text for t in lane.emitted[step.index][:place])
+    fields = {
         "before": ("…" if len(before) > _BEFORE else "") + before[-_BEFORE:],
-        "drafted": _named(trace, drafted),
-        "chosen": _named(trace, chosen),
+        "drafted": explained.replaces,
+        "chosen": explained.name,
         "where": f"step {step.index + 1}, position {place + 1} of the draft",
+        "what": explained.sentence,
     }
-    if trace.lossy:
-        fields["target_prob"] = _probability(step.target_prob[place])
-    elif not trace.greedy:
-        number = step.uniform[place]
-        fields |= {
-            "draft_prob": _probability(step.draft_prob[place]),
-            "target_prob": _probability(step.target_prob[place]),
-            "accept_prob": _probability(step.accept_prob[place]),
-            "drawn": "none: the outcome was certain" if number is None else _probability(number),
-        }
-    recorded = _has_candidates(step, place)
-    target = step.target_top[place] if recorded else ()
-    draft = step.draft_top[place] if recorded else ()
+    if not _has_candidates(step, place):
+        return {"state": "token", "fields": fields, "tables": {}}
+    fields["note"] = f"The five most likely tokens of each model here. {probabilities(trace)}"
+    target, draft = step.target_top[place], step.draft_top[place]
     if trace.greedy or trace.lossy:
         table = _agreement(trace, target, draft)
     else:
+        fields["note"] += " One that is not recorded counts as 0; shares are of these tokens alone."
         table = _residual(
             trace,
             dict(target) | {drafted: step.target_prob[place]},
             dict(draft) | {drafted: step.draft_prob[place]},
         )
-    sampled = "typical" if trace.lossy else "sampled"
-    return {
-        "state": "greedy" if trace.greedy else sampled,
-        "fields": fields,
-        "tables": {"candidates": {"columns": table.columns, "rows": table.rows}}
-        if recorded
-        else {},
-    }
+    candidates = {"columns": table.columns, "rows": table.rows}
+    return {"state": "token", "fields": fields, "tables": {"candidates": candidates}}
 
 
 def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
     """The most likely tokens of both models, by rank."""
     rows = [
-        [str(rank), _named(trace, a), _probability(p), _named(trace, b), _probability(q)]
+        [str(rank), named(trace, a), probability(p), named(trace, b), probability(q)]
         for rank, ((a, p), (b, q)) in enumerate(zip(target, draft, strict=False), start=1)
     ]
     return Table(("Rank", "Target", "probability", "Draft", "probability"), rows)
@@ -184,10 +161,10 @@ def _residual(trace: Trace, target: dict[int, float], draft: dict[int, float]) -
     """The residual distribution over the tokens with recorded probabilities."""
     rows = [
         [
-            _named(trace, each.token),
-            _probability(each.target),
-            _probability(each.draft),
-            _probability(each.residual),
+            named(trace, each.token),
+            probability(each.target),
+            probability(each.draft),
+            probability(each.residual),
             "" if each.share is None else percent(each.share),
         ]
         for each in residual(target, draft)
@@ -213,28 +190,12 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
 
 
 def _prediction(model: CostModel, trace: Trace) -> str:
-    even, best = model.break_even, model.best_length(DRAFT_LENGTHS)
-    gain = "does not pay at any acceptance" if even is None else f"pays from a = {percent(even)}"
-    thresholds = f"K = {model.length} {gain}; the best draft length is {best or '0, no drafting'}."
-    if contradicts(model, trace.speedup):
-        thresholds = "The run is too short or too uneven to say from where drafting pays."
     measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
     return (
         f"A round is expected to emit {model.block_efficiency:.2f} tokens in the time of "
         f"{model.cost:.2f} target steps, a speedup of {model.speedup:.2f}×{measured_speedup}. "
-        f"{thresholds}"
+        f"{thresholds(model, trace.speedup)}"
     )
-
-
-def _named(trace: Trace, token: int) -> str:
-    piece = trace.pieces.get(token)
-    return json.dumps(piece, ensure_ascii=False) if piece else f"token {token}"
-
-
-def _probability(value: float | None) -> str:
-    if value is None:
-        return ""
-    return "< 0.001" if 0 < value < 0.0005 else f"{value:.3f}"  # as a token's card does
 
 
 def failures() -> Json:

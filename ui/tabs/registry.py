@@ -18,6 +18,7 @@ from ui.tabs import (
     what_if,
 )
 from ui.tabs.tab import RunTab, Tab
+from ui.timeline import TIMELINE
 
 TABS: tuple[Tab, ...] = (
     timings.TAB,
@@ -30,12 +31,14 @@ TABS: tuple[Tab, ...] = (
     beyond_text.TAB,
     trace_api.TAB,
 )
-RUN_TABS = {tab.name: tab for tab in TABS if isinstance(tab, RunTab)}
+RUN_TABS = {tab.name: tab for tab in (TIMELINE, *TABS) if isinstance(tab, RunTab)}
 
 
 def run_values(trace: Trace) -> dict[str, str]:
     """The values of all views about a finished run."""
-    return {name: value for tab in TABS for name, value in tab.run_values(trace).items()}
+    return {
+        name: value for tab in (TIMELINE, *TABS) for name, value in tab.run_values(trace).items()
+    }
 
 
 def pair_values(engine: Engine | None) -> dict[str, str]:

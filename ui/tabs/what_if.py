@@ -52,7 +52,7 @@ class WhatIf(RunTab):
 def _measure(asked: Asked) -> tuple[Work, StagedDisplay]:
     engine = local(asked.engine, _MEASURE)
     return engine.measure(asked.request), StagedDisplay(
-        asked, "Measuring", "Costs measured", _costs_view
+        asked, "Measuring", "Costs measured", lambda costs, _: _costs_view(costs) if costs else {}
     )
 
 

@@ -50,6 +50,20 @@ class Task(Generic[Report, Result]):
         if rest := self._take():  # the work may end before the first update
             yield rest
 
+    def follow(self, period: float) -> Iterator[list[Report]]:
+        """Starts the work and yields its reports, as `updates`; closing it cancels the work.
+
+        Raises:
+            BaseException: the exception that the work raised.
+        """
+        self.start()
+        try:
+            yield from self.updates(period)
+        finally:
+            self.cancel()
+        if self.failure:
+            raise self.failure
+
     def cancel(self) -> None:
         """Closes the work after its next report, without waiting for that."""
         self._cancelled.set()
