@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         kv_memory=_environment("KV_MEMORY"),
         threads=_environment("THREADS", "0"),
     )
-    names = ["PAIR", "WEIGHTS", "CACHE_DIR", "KV_MEMORY", "THREADS"]
+    names = ["PAIR", "WEIGHTS", "CACHE_DIR", "KV_MEMORY", "THREADS", "WATTS_PER_CORE"]
 
     def add(flag: str, about: str, default: str | None = None, **more: Any) -> None:
         """Adds a flag whose default the environment can set."""

@@ -1,4 +1,4 @@
-"""A model at another precision of its weights, and the bytes of weights that a pass reads."""
+"""A model at another precision of its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from pipeline.models.store import Store
 if TYPE_CHECKING:
     import openvino as ov
 
-_UNPACKING = {"Convert", "Subtract", "Multiply", "Reshape"}  # between stored weights and their use
 _XML, _BIN = "openvino_model.xml", "openvino_model.bin"
 _NAMES: dict[str, Weights] = {"f32": "f32", "f16": "fp16", "INT8": "int8", "INT4": "int4"}
 _INT4_GROUP = 64  # weights that share a scale, as in a conversion
@@ -85,21 +84,3 @@ def _digest(source: Path) -> str:
     """Of the IR's place and its size, so that a model that was replaced is unpacked again."""
     about = f"{source.resolve()} {(source / _BIN).stat().st_size}"
     return sha256(about.encode()).hexdigest()[:8]
-
-
-def bytes_per_pass(model: ov.Model) -> int:
-    """Bytes of the weights that a forward pass reads, as the model stores them: all but the
-    constants of which it only looks up rows.
-    """
-    constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")
-    return sum(node.get_byte_size() for node in constants if _users(node) != {"Gather"})
-
-
-def _users(node: ov.Node) -> set[str]:
-    """The types of the operations that use a weight, once it is unpacked."""
-    found: set[str] = set()
-    for port in node.output(0).get_target_inputs():
-        user = port.get_node()
-        kind = user.get_type_name()
-        found |= _users(user) if kind in _UNPACKING else {kind}
-    return found

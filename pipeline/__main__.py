@@ -21,6 +21,7 @@ from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import DEFAULTS, FORM_FIELDS, SETTINGS, Request
 from pipeline.run import Run
+from pipeline.trace.cost import Cost, more_cpu
 from pipeline.trace.metrics import not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
 from pipeline.trace.signatures import signatures
@@ -158,12 +159,14 @@ def _summarise(trace: Trace, mode: Mode, memory: Iterable[MemoryUse]) -> None:
         print(f"\n{_heading('autoregressive')}\n{_safe(trace.autoregressive.text)}")
     print()
     for name, lane in trace.lanes.items():
-        print(f"{name:>14}  {_figures(name, lane)}")
+        print(f"{name:>14}  {_figures(name, lane)}{_cost(trace.costs[name])}")
     missing = not_compared(trace)
     if trace.speedup and not missing:
         print(f"{'speedup':>14}  {trace.speedup:.2f}× {_OUTCOMES[outcome(trace.speedup)]}")
     elif len(trace.lanes) > 1:
         print(f"{'not compared':>14}  {missing}")
+    if ratio := None if missing else more_cpu(trace):
+        print(f"{'CPU time':>14}  {ratio:.2f}× per token — speculation costs more")
     if trace.identical is not None:
         same = "identical text" if trace.identical else "TEXTS DIFFER"
         print(f"{'greedy':>14}  {same}, agreeing tokens: {trace.agreeing_tokens}")
@@ -188,6 +191,19 @@ def _figures(name: str, lane: Lane) -> str:
         parts.append(f"{lane.block_efficiency:.2f} tokens per target pass")
     if name == SPECULATIVE and lane.undrafted > 1:
         parts.append(f"nothing drafted in {lane.undrafted} of {len(lane.steps)} rounds")
+    return ", ".join(parts)
+
+
+def _cost(cost: Cost) -> str:
+    """What a token cost beside time, as the end of a lane's figures."""
+    parts = [""]
+    if cost.cpu_s is not None:
+        parts.append(f"{cost.cpu_s * 1e3:.1f} ms of CPU time per token")
+    if cost.weight_bytes is not None:
+        parts.append(f"{cost.weight_bytes / 1e6:.0f} MB of weights read (computed)")
+    if cost.joules is not None:
+        by = "RAPL" if cost.joules_by == "rapl" else "estimated"
+        parts.append(f"{cost.joules:.2f} J ({by})")
     return ", ".join(parts)
 
 

@@ -332,6 +332,7 @@ def _about(name: str, model: OVModel) -> dict[str, Any]:
         "parameters": model.parameters,
         "weights": model.weights,
         "bytes": model.weight_bytes,
+        "pass_bytes": model.pass_bytes,
         "kv_precision": model.kv_precision,
     }
 

@@ -11,15 +11,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pipeline.power import watts_per_core
+
 _PACKAGES = ("openvino", "optimum-intel", "transformers", "tokenizers", "nncf", "gradio", "numpy")
 
 
 def environment() -> dict[str, Any]:
-    """The trace's `environment`: plain JSON values. Absent packages are left out."""
+    """The trace's `environment`: plain JSON values. Absent packages are left out.
+
+    Raises:
+        UserError: as `watts_per_core`.
+    """
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "memory_bytes": memory_bytes(),
+        "watts_per_core": watts_per_core(),
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "os": platform.platform(terse=True),
         "python": platform.python_version(),

@@ -1,18 +1,31 @@
-"""The arithmetic of `lab.studies.cost`: what a pass reads, what a token costs, what RAPL counts."""
+"""What a token costs beside time: what a pass reads, what counts as CPU time, what RAPL counts."""
 
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from lab.studies.cost import EnergyMeter, Usage
-from lab.weights import bytes_per_pass
+from pipeline import power
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
+from pipeline.environment import environment
+from pipeline.errors import UserError
+from pipeline.power import EnergyMeter, Meter
+from pipeline.runtime.ir import bytes_per_pass
+from pipeline.trace.cost import Cost
+from pipeline.trace.reader import parse_trace
+from pipeline.trace.record import StepRecord, Trace
+from tests.traces import timed
+from ui.verdict import verdict
 
 ROWS, WIDTH = 10, 4
-PASSES = {"target": 4, "draft": 16}
-USAGE = Usage(tokens=10, seconds=0.5, cpu_seconds=0.9, passes=PASSES, joules=2.0)
 
 
 def model(tied: bool) -> ov.Model:
@@ -38,14 +51,94 @@ def test_a_head_is_read_and_an_embedding_is_not() -> None:
     assert bytes_per_pass(model(tied=False)) == 2 * ROWS * WIDTH
 
 
-def test_a_token_costs_its_share_of_all_models_passes() -> None:
-    cost = USAGE.per_token({"target": 5_000_000, "draft": 1_000_000})
-    assert cost == {
-        "ms": pytest.approx(50),
-        "cpu_ms": pytest.approx(90),
-        "weights_mb": pytest.approx((4 * 5 + 16 * 1) / 10),
-        "joules": pytest.approx(0.2),
-    }
+def spent(cpu_ms: float, **fields: Any) -> Callable[[StepRecord], dict[str, Any]]:
+    return lambda step: {"cpu_s": cpu_ms / 1e3 * (1 + len(step.drafted)), **fields}
+
+
+def race(slow_ms: float, fast_ms: float, **fields: Any) -> Trace:
+    """Whose steps took so much CPU time for each forward pass."""
+    trace = timed(
+        {AUTOREGRESSIVE: spent(slow_ms, **fields), SPECULATIVE: spent(fast_ms, **fields)},
+        max_new_tokens=60,
+    )
+    sizes = {"target": {"pass_bytes": 5_000_000}, "draft": {"pass_bytes": 1_000_000}}
+    return replace(trace, pair=trace.pair | sizes, environment={"watts_per_core": 4})
+
+
+def test_a_token_costs_its_share_of_cpu_time_and_of_all_models_passes() -> None:
+    trace = race(8, 2)
+    fast, cost = trace.speculative, trace.costs[SPECULATIVE]
+    assert fast is not None
+    passes = len(fast.steps) + fast.drafted
+    assert cost.cpu_s == pytest.approx(0.002 * passes / len(fast.tokens))
+    read = 5e6 * len(fast.steps) + 1e6 * fast.drafted
+    assert cost.weight_bytes == pytest.approx(read / len(fast.tokens))
+    assert cost.joules == pytest.approx(4 * cost.cpu_s)
+    assert cost.joules_by == "estimate"
+    assert trace.costs[AUTOREGRESSIVE].weight_bytes == 5e6
+    measured = race(8, 2, joules=0.5).costs[AUTOREGRESSIVE]
+    assert (measured.joules, measured.joules_by) == (0.5, "rapl")
+    assert parse_trace(trace.to_json()).costs == trace.costs
+
+
+def test_more_cpu_time_is_said_in_the_words_of_the_verdict() -> None:
+    told = verdict(race(2, 8))
+    assert "× the CPU time per token" in told["why"]
+    assert "4 W per core" in told["cost"]
+    assert "CPU" not in verdict(race(8, 2))["why"]
+
+
+def test_a_trace_without_costs_opens_and_says_so() -> None:
+    record = race(2, 8).to_dict()
+    for lane in record["lanes"].values():
+        for step in lane["steps"]:
+            for name in ("cpu_s", "joules", "draft_passes"):
+                del step[name]
+    trace = parse_trace(json.dumps(record))
+    assert trace.costs[SPECULATIVE] == Cost(None, None, None, None)
+    told = verdict(trace)
+    assert "not recorded" in told["cost"]
+    assert "CPU" not in told["why"]
+
+
+def test_cpu_time_is_of_the_spans_and_not_of_other_python_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spun, used, done = threading.Event(), list[float](), threading.Event()
+
+    def spin() -> None:
+        while time.thread_time() < 0.02:
+            pass
+        used.append(time.thread_time())
+        spun.set()
+        done.wait()
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    spun.wait()
+    others = power.other_threads()
+    done.set()
+    thread.join()
+    assert others[thread.native_id or 0] >= used[0]
+    assert threading.get_native_id() not in others
+
+    process = iter([10.0, 11.0, 20.0, 20.5])  # two spans
+    monkeypatch.setattr(power, "process_time", lambda: next(process))
+    threads = iter([{1: 5.0}, {1: 5.25}, {1: 9.0, 2: 1.0}, {2: 1.0, 3: 0.125}])
+    monkeypatch.setattr(power, "other_threads", lambda: next(threads))
+    meter = Meter()
+    for _ in range(2):
+        meter.start()
+        meter.stop()
+    assert meter.take()["cpu_s"] == 0.75 + 0.375
+    assert meter.take()["cpu_s"] == 0
+
+
+@pytest.mark.parametrize("watts", ["much", "0", "-1", "nan", "inf"])
+def test_watts_that_are_no_number_are_one_line(watts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOLLY_WATTS_PER_CORE", watts)
+    with pytest.raises(UserError, match=f"DOLLY_WATTS_PER_CORE: “{watts}”"):
+        environment()
 
 
 def test_joules_are_of_all_packages_and_of_nothing_twice(tmp_path: Path) -> None:

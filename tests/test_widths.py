@@ -7,8 +7,7 @@ from lab.result import Result
 from lab.studies import widths
 from lab.studies.larger import STUDY as LARGER
 from lab.studies.widths import STUDY, WIDTHS, Passes, measured, triads
-from lab.weights import bytes_per_pass
-from pipeline.runtime.ir import read_model
+from pipeline.runtime.ir import bytes_per_pass, read_model
 from tests.tiny import tiny_folder
 
 

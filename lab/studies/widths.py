@@ -97,8 +97,6 @@ def measured(
         repeats: of each pass.
         result: what is known before; its pair and its beginning are kept.
     """
-    from lab.weights import bytes_per_pass
-    from pipeline.runtime.ir import read_model
     from pipeline.runtime.model import OVModel
 
     threads, rates = int(environment()["threads"] or 1), list[float]()
@@ -113,7 +111,7 @@ def measured(
         model.warm_up()
         sequence = model.sequence()
         sequence.forward([_TOKEN] * _CONTEXT, 0)
-        read = bytes_per_pass(read_model(folder)) + sequence.kv_bytes
+        read = model.pass_bytes + sequence.kv_bytes
         passes = Passes(name, read)
         before = result.rows
         for _ in range(repeats):

@@ -4,7 +4,7 @@ Both feed a model the tokens that are not in its cache, `sequence[len(model):]`,
 by rolling the cache back to at most `len(sequence) - 1` tokens. So the newest token is never
 cached, and a draft model that is one token behind after a full acceptance needs no special case.
 
-Times are measured around the work and never across a `yield`.
+Times, also of the CPU, are measured around the work and never across a `yield`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from pipeline.decoding.sampling import (
 )
 from pipeline.decoding.verification.tokens import Draft, Verdict, Verify, verify
 from pipeline.errors import LogitsError
+from pipeline.power import Meter
 
 Ends = Callable[[int], bool]  # whether a token ends the text, given its tokens in their order
 
@@ -80,6 +81,7 @@ class Autoregressive:
         """
         target, sequence = self._target, list(prompt)
         rng, ends = np.random.default_rng(params.seed), _ends(self._end_ids, self._matcher)
+        meter = Meter()
         try:
             start = perf_counter()
             target.forward(sequence[len(target) : -1], logits_to_keep=0)
@@ -87,12 +89,14 @@ class Autoregressive:
 
             reason = FinishReason.LENGTH
             for index in range(max_new_tokens):
+                meter.start()
                 start = perf_counter()
                 logits = target.forward(sequence[len(target) :], logits_to_keep=1).logits
                 verified = perf_counter()
                 token = sample_token(logits, params, rng)
                 sequence.append(token)
                 end = perf_counter()
+                meter.stop()
                 yield Step(
                     index=index,
                     tokens=(token,),
@@ -105,6 +109,8 @@ class Autoregressive:
                     target_kv_bytes=target.kv_bytes,
                     target_rolled_back=0,
                     draft_rolled_back=0,
+                    draft_passes=0,
+                    **meter.take(),
                     logprobs=_logprobs(logits, (token,), self._logprobs),
                 )
                 if ends(token):
@@ -154,7 +160,7 @@ class Speculative:
         """
         target, drafter, sequence = self._target, self._drafter, list(prompt)
         rng, draft_length = np.random.default_rng(params.seed), self._draft_length()
-        ends = _ends(self._end_ids, self._matcher)
+        ends, meter = _ends(self._end_ids, self._matcher), Meter()
         try:
             start = perf_counter()
             hidden = target.forward(sequence[len(target) : -1], logits_to_keep=0).hidden
@@ -164,6 +170,7 @@ class Speculative:
             index, left, observe_s, reason = 0, max_new_tokens, 0.0, FinishReason.LENGTH
             while left and reason is not FinishReason.STOP:
                 # Draft. A round emits one token more than it drafts, and must not pass the budget.
+                meter.start()
                 start = perf_counter()
                 forecast = partial(drafter.forecast, sequence)
                 draft, max_tokens = Draft(), draft_length.max_tokens(left - 1, forecast)
@@ -175,10 +182,12 @@ class Speculative:
                     draft = draft.first(pad_to - 1)
                 _check_known(draft, target.vocab_size)
                 draft_s = observe_s + perf_counter() - start
+                meter.stop()
                 if draft.tokens:
                     yield Drafted(index, draft.tokens, copied=not draft.from_model)
 
                 # Verify, in one forward pass: logits after the newest token and each drafted one.
+                meter.start()
                 start = perf_counter()
                 unread = [*sequence[len(target) :], *draft.tokens]
                 logits, hidden = target.forward(unread, len(draft) + 1, pad_to)
@@ -195,6 +204,7 @@ class Speculative:
                 # Roll both caches back to the emitted tokens.
                 dropped = [_roll_back(cached, len(sequence) - 1) for cached in (target, drafter)]
                 end = perf_counter()
+                meter.stop()
 
                 step = Step(
                     index=index,
@@ -204,15 +214,19 @@ class Speculative:
                     verify_s=verified - start,
                     other_s=end - verified,
                     drafted=draft.tokens,
+                    draft_passes=draft.passes,
+                    **meter.take(),
                     **fields_of(Verification, verdict),
                     target_top=_likeliest(logits[: len(tokens)], params, self._candidates),
                     draft_top=_draft_likeliest(draft, self._candidates),
                     logprobs=_logprobs(logits[: len(tokens)], tokens, self._logprobs),
                     **_caches(target, drafter, *dropped),
                 )
+                meter.start()
                 start = perf_counter()
                 drafter.observe(step, None if hidden is None else hidden[: len(tokens)])
                 observe_s = perf_counter() - start  # part of the next draft
+                meter.stop()
                 draft_length.observe(step, draft.from_model)
                 yield step
                 index += 1

@@ -103,6 +103,11 @@ class Round(Verification):
     draft_kv_bytes: int = 0
     target_rolled_back: int | None = None  # tokens dropped from the cache at the end of this round;
     draft_rolled_back: int | None = None  # None in a record made before this was counted
+    draft_passes: int | None = None  # forward passes that made the draft; likewise
+    cpu_s: float | None = (
+        None  # CPU time of all that `seconds` measures, as `pipeline.power` counts
+    )
+    joules: float | None = None  # likewise; None also where the machine does not report it
 
     @property
     def seconds(self) -> float:

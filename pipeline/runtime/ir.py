@@ -21,6 +21,7 @@ from pipeline.runtime.vocabulary import Vocabulary, read_vocabulary
 _XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
 _CONTEXT_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _UNLIMITED = 2048  # tokens, where positions are relative and a model names no limit
+_UNPACKING = {"Convert", "Subtract", "Multiply", "Reshape"}  # between stored weights and their use
 _WEIGHT_NAMES = {"u8": "INT8", "i8": "INT8", "u4": "INT4", "i4": "INT4"}
 
 
@@ -136,6 +137,24 @@ def count_weights(model: ov.Model) -> tuple[int, str]:
         if node.get_type_name() == "Constant" and len(node.shape) > 1 and min(node.shape) > 1:
             counts[node.get_element_type().get_type_name()] += int(np.prod(node.shape))
     return counts.total(), _WEIGHT_NAMES.get(name := counts.most_common(1)[0][0], name)
+
+
+def bytes_per_pass(model: ov.Model) -> int:
+    """Bytes of the weights that a forward pass reads, as the model stores them: all but the
+    constants of which it only looks up rows.
+    """
+    constants = (node for node in model.get_ops() if node.get_type_name() == "Constant")
+    return sum(node.get_byte_size() for node in constants if _users(node) != {"Gather"})
+
+
+def _users(node: ov.Node) -> set[str]:
+    """The types of the operations that use a weight, once it is unpacked."""
+    found: set[str] = set()
+    for port in node.output(0).get_target_inputs():
+        user = port.get_node()
+        kind = user.get_type_name()
+        found |= _users(user) if kind in _UNPACKING else {kind}
+    return found
 
 
 def last_line(error: Exception) -> str:

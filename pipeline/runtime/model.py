@@ -19,7 +19,14 @@ from pipeline.environment import PoolUse
 from pipeline.errors import UserError
 from pipeline.runtime.compiled import Compiled
 from pipeline.runtime.graph import keep_logits, output_hidden
-from pipeline.runtime.ir import count_weights, last_line, read_config, read_model, weight_bytes
+from pipeline.runtime.ir import (
+    bytes_per_pass,
+    count_weights,
+    last_line,
+    read_config,
+    read_model,
+    weight_bytes,
+)
 from pipeline.runtime.kv_cache.memory import KVMemory, Pooled
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
@@ -108,6 +115,7 @@ class OVModel:
         parameters: the number of weights in matrices.
         weights: the type that most of them have ("INT8").
         weight_bytes: the bytes of their file.
+        pass_bytes: the bytes of those that a forward pass reads.
         kv_precision: the effective precision of its caches.
 
     Raises:
@@ -130,6 +138,7 @@ class OVModel:
 
         model = read_model(folder)
         self.parameters, self.weights = count_weights(model)
+        self.pass_bytes = bytes_per_pass(model)
         policy.prepare(model, config.family, options.device)
         keep_logits(model, policy.token_axis)
         hidden_width = output_hidden(model, hidden_layers) if hidden_layers else 0

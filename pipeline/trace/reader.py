@@ -52,6 +52,7 @@ class _Model(TypedDict):
     parameters: NotRequired[int | None]
     weights: NotRequired[str | None]
     bytes: NotRequired[int | None]
+    pass_bytes: NotRequired[int | None]
     kv_precision: NotRequired[str | None]
 
 

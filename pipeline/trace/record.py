@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, FinishReason, Origin, Round
 from pipeline.environment import PoolUse
+from pipeline.trace.cost import Cost, cost
 
 SCHEMA = "trace@1"
 COMPARABLE = 8  # tokens of a lane that has fewer say nothing about its speed
@@ -310,11 +311,20 @@ class Trace:
         made = len(self.autoregressive.tokens)
         return made == len(self.speculative.tokens) == self.agreeing_tokens
 
+    @property
+    def costs(self) -> dict[str, Cost]:
+        """What a token of each lane costs beside time."""
+        return {name: cost(self, lane) for name, lane in self.lanes.items()}
+
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object; its `metrics` follow from the rest, and a reader ignores them."""
+        """The JSON object; its `metrics` and `costs` follow from the rest, and a reader ignores
+        them.
+        """
         pieces = {str(token): piece for token, piece in self.pieces.items()}
         metrics = {name: lane.metrics for name, lane in self.lanes.items()}
-        return {"schema": SCHEMA, **asdict(self), "pieces": pieces, "metrics": metrics}
+        costs = {name: asdict(each) for name, each in self.costs.items()}
+        derived = {"metrics": metrics, "costs": costs}
+        return {"schema": SCHEMA, **asdict(self), "pieces": pieces, **derived}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)

@@ -72,7 +72,7 @@ class BlockDrafter:
             proposal.draw(logits, rng)
             if proposal.ends(self._end_ids, should_continue):
                 break
-        return proposal.draft()
+        return proposal.draft(passes=1)
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
         if hidden is not None and self._first:

@@ -54,7 +54,7 @@ class ModelDrafter:
             if proposal.ends(self._end_ids, should_continue):
                 break
             pending = proposal.tokens[-1:]
-        return proposal.draft()
+        return proposal.draft(passes=len(proposal.tokens))
 
     def observe(self, step: Step, hidden: Hidden | None = None) -> None:
         pass

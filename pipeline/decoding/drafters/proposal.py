@@ -61,10 +61,12 @@ class Proposal:
             return False
         return not should_continue(_confidence(self._logits[-1]))
 
-    def draft(self) -> Draft:
+    def draft(self, passes: int) -> Draft:
+        """The tokens as a draft, which took so many forward passes."""
+        tokens = tuple(self.tokens)
         if self._params.temperature:
-            return Draft(tuple(self.tokens), self._padded())
-        return Draft(tuple(self.tokens), None, tuple(self._logits), self._token_ids)
+            return Draft(tokens, self._padded(), passes=passes)
+        return Draft(tokens, None, tuple(self._logits), self._token_ids, passes=passes)
 
     def _padded(self) -> Probs:
         """The distributions over the target's vocabulary."""

@@ -29,6 +29,7 @@ class Draft:
             likely; verification does not need them.
         token_ids: int64[n], the tokens that these logits are of; None if those of the first n ids.
         remembered: whether it was copied from an earlier text.
+        passes: forward passes that made it, those of tokens that were cut off included.
     """
 
     tokens: tuple[int, ...] = ()
@@ -36,6 +37,7 @@ class Draft:
     logits: tuple[Logits, ...] = ()
     token_ids: NDArray[np.int64] | None = None
     remembered: bool = False
+    passes: int = 0
 
     def __len__(self) -> int:
         return len(self.tokens)
