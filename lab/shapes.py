@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.models.export import export
-from pipeline.models.pairs import Weights
+from pipeline.models.pairs import Weights, folder_suffix
 from pipeline.models.store import Store
 
 _CONTEXT, _HEAD_SIZE = 2048, 64
@@ -75,7 +75,7 @@ def model_folder(
         tokenizer: any `tokenizer.json`; its text is not used.
         store: where it is kept; None takes the user's.
     """
-    folder = (store or Store()).root / "shapes" / f"{sized.name}-{weights}"
+    folder = (store or Store()).root / "shapes" / f"{sized.name}-{folder_suffix(weights)}"
     if not folder.is_dir():
         import torch
         from transformers import GPTNeoXConfig, GPTNeoXForCausalLM

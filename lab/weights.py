@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.result import Result
-from pipeline.models.pairs import Model, Weights
+from pipeline.models.pairs import Model, Weights, folder_suffix
 from pipeline.models.store import Store
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def in_precision(model: Model, weights: Weights, store: Store) -> Generator[Resu
     if not store.fixed(model):
         return replace(model, weights=weights)
     source = store.folder(model)
-    name = f"{source.parent.name}-{source.name}-{_digest(source)}--{weights}"
+    name = f"{source.parent.name}-{source.name}-{_digest(source)}--{folder_suffix(weights)}"
     out = store.root / "weights" / name
     if not (out / _XML).is_file():
         yield Result(doing=f"weights of {model.name} to {weights}")
@@ -69,14 +69,15 @@ def _save(model: ov.Model, weights: Weights, path: Path) -> None:
     """Writes a float32 model at that precision."""
     import openvino as ov
 
-    if weights in ("int8", "int4"):
+    if weights.startswith("int"):
         import nncf
 
         mode = nncf.CompressWeightsMode
         if weights == "int8":
             model = nncf.compress_weights(model, mode=mode.INT8_ASYM)
         else:
-            model = nncf.compress_weights(model, mode=mode.INT4_ASYM, group_size=_INT4_GROUP)
+            int4 = mode.INT4_SYM if weights == "int4" else mode.INT4_ASYM
+            model = nncf.compress_weights(model, mode=int4, group_size=_INT4_GROUP)
     ov.save_model(model, path, compress_to_fp16=weights == "fp16")
 
 

@@ -18,6 +18,7 @@ from pipeline.models.export import check_weights, export
 from pipeline.models.pairs import Model
 from pipeline.models.store import Store
 from pipeline.progress import Progress
+from pipeline.runtime.ir import read_model
 from pipeline.runtime.model import OVModel
 from tests.fake_hub import fake_hub
 from tests.tiny import tiny_folder
@@ -141,6 +142,24 @@ def test_a_checkpoint_in_a_folder_that_changed_is_converted_again(
     assert store.find(model) is None
     assert obtain(store, model)
     assert store.find(model)
+
+
+@pytest.mark.parametrize(("weights", "kind"), [("int4", "i4"), ("int4-asym", "u4")])
+def test_int4_has_no_zero_points_unless_asked_for(checkpoint, tmp_path, weights, kind):
+    made = read_model(export(checkpoint, tmp_path / "ir", weights))
+    constants = [node for node in made.get_ops() if node.get_type_name() == "Constant"]
+    types = {node: node.get_element_type().get_type_name() for node in constants}
+    four = [node for node in constants if types[node] in ("i4", "u4")]
+    assert {types[node] for node in four} == {kind}
+    zero_points = [node for node in four if node.shape[-1] == 1]  # one for each group
+    assert bool(zero_points) == (weights == "int4-asym")
+
+
+def test_an_earlier_asymmetric_conversion_is_not_taken_for_a_symmetric_one(store, ready):
+    shutil.copytree(ready, store.root / "me--tiny--int4")
+    assert store.find(Model("me/tiny", "int4")) is None
+    shutil.copytree(ready, store.root / "me--tiny--int4-sym")
+    assert store.find(Model("me/tiny", "int4")) == store.root / "me--tiny--int4-sym"
 
 
 def test_a_conversion_that_is_stopped_leaves_nothing(store, checkpoint):

@@ -45,7 +45,9 @@ def test_unpacked_weights_are_float32_with_the_same_values(store):
     np.testing.assert_allclose(logits(folder), logits(source), rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize(("weights", "kind"), [("fp16", "f16"), ("int4", "u4")])
+@pytest.mark.parametrize(
+    ("weights", "kind"), [("fp16", "f16"), ("int4", "i4"), ("int4-asym", "u4")]
+)
 def test_unpacked_weights_are_compressed_anew(store, weights, kind):
     model, _ = made(Model(str(tiny_folder() / "target")), weights, store)
     assert model.weights == weights

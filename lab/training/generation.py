@@ -14,7 +14,7 @@ from lab.batch import OVBatch
 from pipeline.decoding.lm import Output
 from pipeline.decoding.sampling import SamplingParams, sample_token
 from pipeline.models.export import export
-from pipeline.models.pairs import Weights
+from pipeline.models.pairs import Weights, folder_suffix
 from pipeline.runtime.model import OVModel
 from pipeline.runtime.sequence import OVCausalLM
 from pipeline.text.tokenizer import Tokenizer
@@ -123,7 +123,7 @@ def write(
 
 def quantised(checkpoint: Path, work: Path, weights: Weights) -> Path:
     """The folder of the checkpoint's IR; exports it if it is not there."""
-    folder = work / "ir" / checkpoint.name / weights
+    folder = work / "ir" / checkpoint.name / folder_suffix(weights)
     return folder if folder.exists() else export(checkpoint, folder, weights)
 
 

@@ -86,7 +86,7 @@ class Recipe:
     base_sha256: str = ""  # of the GGUF file to begin with; empty for any
     merged_tokens: int = 65_532  # that are kept; with the end-of-text token and Dolly's three 2**16
     teacher_sha256: str = ""  # of the larger model's GGUF file
-    weights: Weights = "int4-sym"  # the precision in which the target is shipped
+    weights: Weights = "int4"  # the precision in which the target is shipped
     taught: int = 8000  # instructions that the larger model answers
     asked: int = 1600  # instructions whose answers are searched for loops
     longest_answer: int = 256  # tokens of a record's response; longer ones are left out

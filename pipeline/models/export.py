@@ -37,8 +37,8 @@ _FULL = 2**20  # bytes that are left on a disk when a write has failed for want 
 _INT4_GROUP = 64  # weights that share a scale; the usual 128 does not divide every hidden size
 _COMPRESSION: dict[Weights, dict[str, Any]] = {
     "int8": {"bits": 8},
-    "int4": {"bits": 4, "group_size": _INT4_GROUP, "sym": False},
-    "int4-sym": {"bits": 4, "group_size": _INT4_GROUP, "sym": True},
+    "int4": {"bits": 4, "group_size": _INT4_GROUP, "sym": True},
+    "int4-asym": {"bits": 4, "group_size": _INT4_GROUP, "sym": False},
 }
 _CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -139,9 +139,9 @@ def export(
     """Writes the IR, its configuration and its tokenizer to `out`; returns `out`.
 
     The model is stateful, in optimum-intel's sense. INT8 is per output channel, INT4 in groups of
-    64 with embedding and head at INT8; symmetric INT4 is faster, and worse unless the model was
-    trained for it. `out` is written under a temporary name first, and replaces an earlier export
-    only when it is complete.
+    64 with embedding and head at INT8: symmetric, or ("int4-asym") with a zero point for each
+    group, which is closer to the checkpoint and slower. `out` is written under a temporary name first, and
+    replaces an earlier export only when it is complete.
 
     Args:
         source: the folder of the checkpoint.

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from pipeline.errors import UserError
 
-Weights = Literal["f32", "fp16", "int8", "int4", "int4-sym"]
+Weights = Literal["f32", "fp16", "int8", "int4", "int4-asym"]
 
 _ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
 EMBEDDED = _ASSETS / "dolly-smol"  # the default pair
@@ -17,8 +17,8 @@ _BITS: Mapping[Weights, float] = {  # with scales
     "f32": 32,
     "fp16": 16,
     "int8": 8.1,
-    "int4": 4.6,
-    "int4-sym": 4.5,
+    "int4": 4.5,
+    "int4-asym": 4.6,
 }
 _CHECKPOINT_BITS = 16  # as models are published
 _MEMORY_FACTOR = 1.15  # on the weights: caches, activations, and the program itself
@@ -197,6 +197,13 @@ PAIRS = {
         _dolly("12b", _DOLLY["3b"]),
     )
 }
+
+
+def folder_suffix(weights: Weights) -> str:
+    """How the folder of a conversion to that precision ends: a folder of an earlier version that
+    ends in `int4` has asymmetric weights.
+    """
+    return "int4-sym" if weights == "int4" else weights
 
 
 def find_pair(name: str | Path) -> Pair:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from pipeline.errors import UserError
 from pipeline.models.export import check_checkpoint, export
 from pipeline.models.hub import Hub
-from pipeline.models.pairs import Model, Pair
+from pipeline.models.pairs import Model, Pair, folder_suffix
 from pipeline.models.pickled import is_pickled, write_safetensors
 from pipeline.progress import Progress
 
@@ -155,7 +155,7 @@ class Store:
         path = re.sub(r"[^\w.-]+", "--", name)
         if local:  # several folders may have the same name
             path += "-" + sha256(str(local.resolve()).encode()).hexdigest()[:8]
-        return self.root / f"{path}--{model.weights}"
+        return self.root / f"{path}--{folder_suffix(model.weights)}"
 
     def _ready_ir(self, model: Model, own: Files) -> tuple[str, Files] | None:
         """A repository with its IR at these weights, and the files to fetch; None without one."""
@@ -280,7 +280,7 @@ def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> N
 
 def _unpickled(out: Path, model: Model) -> Path:
     """Where a checkpoint with pickled weights is kept with safetensors, for all precisions."""
-    return out.with_name(f"{out.name.removesuffix(model.weights)}safetensors")
+    return out.with_name(f"{out.name.removesuffix(folder_suffix(model.weights))}safetensors")
 
 
 def _end_with_parent() -> None:
