@@ -82,7 +82,7 @@ class Store:
         return found
 
     def ready(self, pair: Pair) -> bool:
-        return bool(self.find(pair.target) and self.find(pair.draft))
+        return all(map(self.find, pair.models))
 
     def obtain(self, model: Model) -> Iterator[Progress]:
         """Fetches the model if it is missing: a published IR if there is one, else a checkpoint,
