@@ -1,6 +1,6 @@
 """Combines prompt lookup with a draft model: each round uses the one expected to be faster.
 
-For a target without a draft it is lookup alone.
+Where a target has no draft, the answer memory is copied from alone.
 """
 
 from __future__ import annotations
@@ -118,7 +118,6 @@ HYBRID = DrafterSpec(
     title="Hybrid: lookup or the draft",
     build=_build,
     block_draft=True,
-    copies=True,
     costs=lambda costs: (BLOCK if costs.block_draft else MODEL).costs(costs),  # without a copy
     compares=True,
 )
@@ -127,5 +126,6 @@ MEMORY = replace(
     name="memory",
     title="Memory: hybrid, and earlier answers",
     build=lambda setup: _build(setup, setup.memory),
+    copies=True,
     copies_answers=True,
 )
