@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--pair",
         metavar="NAME",
-        help=f"{', '.join(PAIRS)}, or a folder with target/, perhaps draft/ (default: {DEFAULT_PAIR})",
+        help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ or without "
+        f"(default: {DEFAULT_PAIR})",
     )
     add(
         "--target",
