@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m pipeline.convert",
         description="Fetches a model, or converts it, and prints the folder of its OpenVINO IR.",
     )
-    parser.add_argument("model", help="name on the hub, perhaps with @revision, or a folder")
+    parser.add_argument("model", help="name on the hub, perhaps @revision; folder; or GGUF file")
     parser.add_argument(
         "--weights", default="int8", help="f32, fp16, int8 (default), int4 or int4-asym"
     )

@@ -65,7 +65,11 @@ class Visitor:
             for number, props in self._components.items()
             if label in (props.get("value"), props.get("label"))
         ]
-        event = next(each for each in self._events if [button, "click"] in each["targets"])
+        event = next(
+            each
+            for each in self._events
+            if [button, "click"] in each["targets"] and each["backend_fn"]  # else the browser's own
+        )
         data = [
             values.get(props.get("label", ""), props.get("value"))
             for props in (self._components[number] for number in event["inputs"])
