@@ -140,8 +140,8 @@ def export(
 
     The model is stateful, in optimum-intel's sense. INT8 is per output channel, INT4 in groups of
     64 with embedding and head at INT8: symmetric, or ("int4-asym") with a zero point for each
-    group, which is closer to the checkpoint and slower. `out` is written under a temporary name first, and
-    replaces an earlier export only when it is complete.
+    group, which is closer to the checkpoint and slower. `out` is written under a temporary name
+    first, and replaces an earlier export only when it is complete.
 
     Args:
         source: the folder of the checkpoint.
