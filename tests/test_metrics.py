@@ -4,7 +4,10 @@ import json
 from dataclasses import replace
 from math import comb
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.trace.metrics import (
     LOST,
@@ -18,6 +21,7 @@ from pipeline.trace.metrics import (
     progress,
     residual,
     seconds_by_part,
+    speedup_interval,
     token_seconds_by_part,
     yields,
 )
@@ -231,6 +235,25 @@ def test_the_costs_of_a_run_can_be_taken_in_favour_of_drafting():
     assert usual == measured(trace, errors=0)
     assert favoured.cost < usual.cost
     assert favoured.break_even < usual.break_even
+
+
+@given(spread=st.floats(0.01, 0.15), wider=st.floats(1.1, 2.0), seed=st.integers(0, 99))
+def test_a_speedup_s_interval_holds_it_and_grows_with_the_unevenness(spread, wider, seed):
+    """No end is beyond the tokens of a target pass. No step takes three medians, as interrupted."""
+
+    def interval(spread):
+        random = np.random.default_rng(seed)
+        seconds = 0.01 * np.exp(spread * random.normal(size=400))
+
+        def parts(step):
+            return {"draft_s": 0.0, "verify_s": seconds[step.index], "other_s": 0.0}
+
+        trace = timed({"autoregressive": parts, "speculative": parts}, max_new_tokens=60)
+        low, high = speedup_interval(trace)
+        assert low <= trace.speedup <= high <= trace.speculative.block_efficiency
+        return trace.speedup / low
+
+    assert interval(spread) < interval(spread * wider)
 
 
 def test_without_both_lanes_there_is_no_cost_model():

@@ -77,7 +77,7 @@ asked = page._controls.request(*form)
 api = page.blocks.get_api_info()["named_endpoints"]["/trace"]["parameters"]
 print(json.dumps({
     "command line": _request(options, PAIRS[DEFAULT_PAIR]).min_p,
-    "chat API": parse_chat_request(json.dumps(chat).encode()).request({}).min_p,
+    "chat API": parse_chat_request(json.dumps(chat).encode()).request(PAIRS[DEFAULT_PAIR]).min_p,
     "form": asked.min_p,
     "shown": [field.label, field.info],
     "API": "min_p" in [each["parameter_name"] for each in api],

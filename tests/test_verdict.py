@@ -1,6 +1,7 @@
 """What the verdict says, of traces whose figures are known."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -195,6 +196,36 @@ def test_a_loss_within_its_noise_has_no_reason():
     assert noisy.speedup < 0.95
     assert measured(noisy).speedup < 1 < measured(noisy, 1.96).speedup
     assert verdict(noisy)["why"] == "This run is too short or too uneven to say why it lost."
+
+
+def slowed(trace, name, seconds):
+    """The trace with the times of one lane's passes, in turn."""
+    lane = trace.lanes[name]
+    steps = [replace(s, verify_s=seconds[i % len(seconds)]) for i, s in enumerate(lane.steps)]
+    return replace(trace, lanes={**trace.lanes, name: replace(lane, steps=tuple(steps))})
+
+
+@pytest.mark.parametrize(
+    ("passes", "state", "headline"),
+    [
+        ((0.0100, 0.0101), "win", r"\d\.\d× faster"),
+        ((0.0060, 0.0150), "win", r"\d\.\d–\d\.\d× faster"),
+        ((0.0060, 0.0170, 0.0390), "even", "Too close to call"),
+        ((0.0300, 0.0301), "loss", r"\d\.\d× — slower"),
+    ],
+)
+def test_a_speedup_is_as_exact_as_the_times_of_its_steps(passes, state, headline):
+    """Passes that take turns, so that none counts as interrupted."""
+    told = verdict(slowed(timed(0.0005, 0.010, max_new_tokens=20), "speculative", passes))
+    assert told["state"] == state
+    assert re.fullmatch(headline, told["headline"])
+
+
+def test_too_few_steps_are_too_close_to_call_however_fast():
+    trace = timed(0.0001, 0.010, max_new_tokens=9)
+    uneven = slowed(trace, "speculative", (0.004, 0.011))
+    assert uneven.speedup > 1.5
+    assert verdict(uneven)["headline"] == "Too close to call"
 
 
 def test_the_lengths_of_texts_that_differ_in_length_are_beside_the_speedup():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline.power import WATTS_PER_CORE
 from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.cost import more_cpu
-from pipeline.trace.metrics import measured, not_compared, outcome
+from pipeline.trace.metrics import measured, not_compared, outcome, speedup_interval
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.signatures import Signature, signatures
 from pipeline.words import counted, percent
@@ -26,6 +26,7 @@ _SETTINGS = (
     "settings avoid that."
 )
 _ERRORS = 1.96  # standard errors, of a 95 % interval: a reason holds at its favourable end too
+_WIDE = 1.5  # ratio of an interval's ends above which the interval is shown
 _NONE = "–"
 _HEALTHY = "Nothing unusual."
 _CHECKED = "Acceptance, text, memory and logits are checked while a race runs."
@@ -121,24 +122,26 @@ def _headline(trace: Trace, earlier: Sequence[float]) -> tuple[str, str, str, st
     lengths = [len(lane.tokens) for lane in trace.lanes.values()]
     if trace.finished and len({*lengths}) > 1:
         each += f", of texts of {lengths[0]} and {lengths[1]} tokens"
-    now = ", both measured on this machine just now" if trace.finished else ", so far"
+    now = ", measured on this machine just now" if trace.finished else ", so far"
     if trace.finished and earlier:
         races = [*earlier, speedup]
         now = f"; {len(races)} runs of this race: {min(races):.2f}× to {max(races):.2f}×"
-    return *_outcome(speedup), each, now
+    return *_outcome(trace, speedup, each), now
 
 
 def _ended(trace: Trace) -> bool:
     return all(lane.finish is not None for lane in trace.lanes.values())
 
 
-def _outcome(speedup: float) -> tuple[str, str]:
-    tone = outcome(speedup)
-    return tone, {
-        "win": f"{speedup:.1f}× faster",
-        "loss": f"{speedup:.1f}× — slower",
-        "even": "1.0× — even",
-    }[tone]
+def _outcome(trace: Trace, speedup: float, each: str) -> tuple[str, str, str]:
+    """The style, the text and its label: an interval where the run carries no single figure."""
+    tone, (low, high) = outcome(speedup), speedup_interval(trace) or (speedup, speedup)
+    if (outcome(low), outcome(high)) == ("loss", "win"):
+        ends = f"{low:.1f}× to {high:.1f}× as fast {each}" if low else f"{each}, of too few steps"
+        return "even", "Too close to call", ends
+    shown = f"{low:.1f}–{high:.1f}×" if high > _WIDE * low else f"{speedup:.1f}×"
+    told = {"win": f"{shown} faster", "loss": f"{shown} — slower", "even": "1.0× — even"}
+    return tone, told[tone], each
 
 
 def _counts(lane: Lane) -> str:

@@ -101,6 +101,35 @@ def outcome(speedup: float) -> Literal["win", "loss", "even"]:
     return "win" if speedup > 1 else "loss"
 
 
+def speedup_interval(trace: Trace) -> tuple[float, float] | None:
+    """The 95 % interval of a trace's speedup, from how unevenly its steps took. The texts are
+    given, so that only times vary: each from the mean of the steps that drafted as many tokens. No
+    more than the tokens of a target pass can be gained. None where there is no speedup.
+    """
+    slow, fast, speedup = trace.autoregressive, trace.speculative, trace.speedup
+    if not (slow and fast and speedup and fast.block_efficiency):
+        return None
+    factor = math.exp(math.hypot(_log_error(slow), _log_error(fast)))
+    return speedup / factor, max(speedup, min(speedup * factor, fast.block_efficiency))
+
+
+def _log_error(lane: Lane) -> float:
+    """Half the 95 % interval of the logarithm of a lane's decoding time; infinite if too few steps
+    are alike. Wider by 2 / degrees of freedom, near Student's quantiles.
+    """
+    alike: dict[int, list[float]] = {}
+    for step, seconds in zip(lane.steps, lane.undisturbed, strict=True):
+        alike.setdefault(len(step.drafted), []).append(seconds)
+    free = len(lane.steps) - len(alike)
+    if free < 1:
+        return math.inf
+    squares = math.fsum(
+        statistics.variance(each) * (len(each) - 1) for each in alike.values() if len(each) > 1
+    )
+    deviation = math.sqrt(squares / free * len(lane.steps)) / math.fsum(lane.undisturbed)
+    return _Z * (1 + 2 / free) * deviation
+
+
 def contradicts(model: CostModel, speedup: float | None) -> bool:
     """Whether the medians of a run gain where the run itself lost, or the reverse: then neither
     explains the other.
