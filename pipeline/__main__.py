@@ -21,8 +21,8 @@ from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import DEFAULTS, FORM_FIELDS, SETTINGS, Request
 from pipeline.run import Run
-from pipeline.trace.cost import Cost, more_cpu
-from pipeline.trace.metrics import not_compared, outcome
+from pipeline.trace.cost import Cost
+from pipeline.trace.metrics import more_cpu, not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
 from pipeline.trace.signatures import signatures
 from pipeline.words import counted, percent
@@ -165,8 +165,8 @@ def _summarise(trace: Trace, mode: Mode, memory: Iterable[MemoryUse]) -> None:
         print(f"{'speedup':>14}  {trace.speedup:.2f}× {_OUTCOMES[outcome(trace.speedup)]}")
     elif len(trace.lanes) > 1:
         print(f"{'not compared':>14}  {missing}")
-    if ratio := None if missing else more_cpu(trace):
-        print(f"{'CPU time':>14}  {ratio:.2f}× per token — speculation costs more")
+    if ratio := more_cpu(trace):
+        print(f"{'CPU time':>14}  {ratio:.2f}× — speculation costs more")
     if trace.identical is not None:
         same = "identical text" if trace.identical else "TEXTS DIFFER"
         print(f"{'greedy':>14}  {same}, agreeing tokens: {trace.agreeing_tokens}")
@@ -195,15 +195,14 @@ def _figures(name: str, lane: Lane) -> str:
 
 
 def _cost(cost: Cost) -> str:
-    """What a token cost beside time, as the end of a lane's figures."""
-    parts = [""]
-    if cost.cpu_s is not None:
-        parts.append(f"{cost.cpu_s * 1e3:.1f} ms of CPU time per token")
+    """What a token cost beside time, as the end of a lane's figures; "" if that is not known."""
+    if cost.cpu_s is None:
+        return ""
+    parts = [f"; per token {cost.cpu_s * 1e3:.1f} ms of CPU time"]
     if cost.weight_bytes is not None:
         parts.append(f"{cost.weight_bytes / 1e6:.0f} MB of weights read (computed)")
     if cost.joules is not None:
-        by = "RAPL" if cost.joules_by == "rapl" else "estimated"
-        parts.append(f"{cost.joules:.2f} J ({by})")
+        parts.append(f"{cost.joules:.3g} J ({cost.joules_by})")
     return ", ".join(parts)
 
 

@@ -21,9 +21,9 @@ from typing import TypedDict
 from pipeline.errors import UserError
 
 POWERCAP = Path("/sys/class/powercap")
-WATTS_PER_CORE = 5.0  # about a server processor's rated power divided by its cores
 
 _VARIABLE = "DOLLY_WATTS_PER_CORE"
+_WATTS = "5"  # about a server processor's rated power divided by its cores
 _THREAD_CLOCK = 0b110  # of Linux: the clock of a thread's CPU time, in the low bits of its id
 
 
@@ -38,64 +38,43 @@ class Meter:
     """Adds up what spans of work in one thread take.
 
     Args:
-        powercap: where Linux reports the energy of packages.
+        powercap: where Linux reports the energy of packages; by default only root can read it.
     """
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
-        self._energy = EnergyMeter(powercap)
-        self._began: tuple[float, Mapping[int, float], Mapping[Path, int]] = (0.0, {}, {})
+        packages = (
+            zone
+            for zone in powercap.glob("intel-rapl:*")
+            if _read(zone / "name").startswith("package") and _read(zone / "energy_uj")
+        )
+        # The microjoules at which each counter starts again from zero.
+        self._ranges = {zone: int(_read(zone / "max_energy_range_uj")) for zone in packages}
+        self._began: tuple[Mapping[Path, int], Mapping[int, float], float] = ({}, {}, 0.0)
         self._cpu_s = self._joules = 0.0
 
     def start(self) -> None:
         """Begins a span."""
-        energy, others = self._energy.read(), other_threads()
-        self._began = process_time(), others, energy
+        self._began = self._energy(), other_threads(), process_time()
 
     def stop(self) -> None:
         """Ends the span."""
-        cpu_s, others = process_time(), other_threads()
-        began, before, energy = self._began
+        cpu_s, others, energy = process_time(), other_threads(), self._energy()
+        energy_before, others_before, began = self._began
         # The time of a thread that ended within the span is not known, and counts.
-        elsewhere = sum(seconds - before.get(thread, 0.0) for thread, seconds in others.items())
+        elsewhere = sum(s - others_before.get(thread, 0.0) for thread, s in others.items())
         self._cpu_s += max(0.0, cpu_s - began - elsewhere)
-        self._joules += self._energy.joules_since(energy) or 0.0
+        for zone, full in self._ranges.items():
+            self._joules += (energy[zone] - energy_before[zone]) % full / 1e6
 
     def take(self) -> Used:
         """What the spans since the last call took."""
-        used = Used(cpu_s=self._cpu_s, joules=self._joules if self._energy.packages else None)
+        used = Used(cpu_s=self._cpu_s, joules=self._joules if self._ranges else None)
         self._cpu_s = self._joules = 0.0
         return used
 
-
-class EnergyMeter:
-    """RAPL's counters of the processors' packages. Linux lets only root read them by default.
-
-    Args:
-        root: where Linux reports them.
-
-    Attributes:
-        packages: those that can be read, and the microjoules at which each starts again.
-    """
-
-    def __init__(self, root: Path = POWERCAP) -> None:
-        zones = (z for z in root.glob("intel-rapl:*") if _read(z / "name").startswith("package"))
-        self.packages = {
-            zone: int(_read(zone / "max_energy_range_uj"))
-            for zone in zones
-            if _read(zone / "energy_uj")
-        }
-
-    def read(self) -> dict[Path, int]:
+    def _energy(self) -> dict[Path, int]:
         """Microjoules by package, from any starting point; empty where nothing can be read."""
-        return {zone: int(_read(zone / "energy_uj")) for zone in self.packages}
-
-    def joules_since(self, before: Mapping[Path, int]) -> float | None:
-        """Joules since an earlier `read`; None where nothing can be read."""
-        if not self.packages:
-            return None
-        now = self.read()
-        used = ((now[zone] - before[zone]) % full for zone, full in self.packages.items())
-        return sum(used) / 1e6
+        return {zone: int(_read(zone / "energy_uj")) for zone in self._ranges}
 
 
 def watts_per_core() -> float:
@@ -104,11 +83,11 @@ def watts_per_core() -> float:
     Raises:
         UserError: the variable is no positive number.
     """
-    text = os.environ.get(_VARIABLE) or str(WATTS_PER_CORE)
+    text = os.environ.get(_VARIABLE) or _WATTS
     with suppress(ValueError):
         if 0 < (watts := float(text)) < inf:
             return watts
-    raise UserError(_VARIABLE, text, "set the watts of a busy core, such as 5")
+    raise UserError(_VARIABLE, text, f"set the watts of a busy core, such as {_WATTS}")
 
 
 def other_threads() -> dict[int, float]:
@@ -119,10 +98,9 @@ def other_threads() -> dict[int, float]:
     own = threading.get_native_id()
     for thread in threading.enumerate():
         if thread.native_id not in (None, own):
-            with suppress(OSError):  # it has just ended
-                times[thread.native_id] = time.clock_gettime(
-                    (~thread.native_id << 3) | _THREAD_CLOCK
-                )
+            with suppress(OSError):  # it has ended; `pthread_getcpuclockid` could crash then
+                clock = (~thread.native_id << 3) | _THREAD_CLOCK
+                times[thread.native_id] = time.clock_gettime(clock)
     return times
 
 

@@ -229,17 +229,13 @@ class FakeDolly:
         return self.started[-1].trace()
 
     def _paused(self, events: Iterator[Event]) -> Iterator[Event]:
-        """As if the pause were computing: it counts on the lane's clock. Of the CPU, every step
-        takes a millisecond.
-        """
+        """As if the pause were computing: it counts on the lane's clock."""
         for event in events:
             time.sleep(self.pause)
             self.goes_on.wait()
             if isinstance(event, Step):
                 draft_s = event.draft_s + self.draft_s * len(event.drafted)
-                event = replace(
-                    event, draft_s=draft_s, verify_s=event.verify_s + self.pause, cpu_s=0.001
-                )
+                event = replace(event, draft_s=draft_s, verify_s=event.verify_s + self.pause)
             if self.fails:
                 raise RuntimeError("the <b>engine</b>\nbroke")
             yield event

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.power import WATTS_PER_CORE
 from pipeline.runtime.kv_cache.registry import POLICIES
-from pipeline.trace.cost import more_cpu
-from pipeline.trace.metrics import measured, not_compared, outcome, speedup_interval
+from pipeline.trace.metrics import (
+    measured,
+    more_cpu,
+    not_compared,
+    outcome,
+    speedup_interval,
+)
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.signatures import Signature, signatures
 from pipeline.words import counted, percent
@@ -66,7 +70,7 @@ def verdict(
         "counts": _counts(fast) if fast else "autoregressive decoding drafts nothing",
         "per_step": _NONE if efficiency is None else f"{efficiency:.1f}",
         "first": " → ".join(_milliseconds(lane.first_token_s) for lane in lanes),
-        "why": " ".join(filter(None, (_why(trace), _more_cpu(trace)))),
+        "why": _why(trace),
         "cost": _cost(trace),
         "again": "Measure again" if disturbed and not where else "",
         "mark": mark,
@@ -165,31 +169,19 @@ def _why(trace: Trace) -> str:
     return (_disturbed(trace) or _loss(trace)).strip() if _ended(trace) else ""
 
 
-def _more_cpu(trace: Trace) -> str:
-    """Says that speculation took more CPU time, once both lanes have ended."""
-    ratio = None if not_compared(trace) or not _ended(trace) else more_cpu(trace)
-    return f"Speculation took {ratio:.2f}× the CPU time per token." if ratio else ""
-
-
 def _cost(trace: Trace) -> str:
-    """What a token of each lane costs beside time, and where the figures come from."""
+    """What a token of each lane costs beside time, and how that is known; "" if it is not."""
     costs = trace.costs.values()
-    if any(lane.tokens and trace.costs[name].cpu_s is None for name, lane in trace.lanes.items()):
-        return "CPU time and energy per token: not recorded in this run."
-    cpu, read, joules = (
-        " → ".join(_NONE if value is None else f"{value * scale:.{places}f}" for value in values)
-        for values, scale, places in (
-            ((each.cpu_s for each in costs), 1e3, 0),
-            ((each.weight_bytes for each in costs), 1e-6, 0),
-            ((each.joules for each in costs), 1, 2),
-        )
-    )
-    by = "of the processor’s package, by RAPL"
-    if "rapl" not in {each.joules_by for each in costs}:
-        by = f"estimated at {trace.environment.get('watts_per_core', WATTS_PER_CORE):g} W per core"
+    if any(each.cpu_s is None for each in costs):
+        return ""
+    cpu = " → ".join(_milliseconds(each.cpu_s) for each in costs)
+    read = " → ".join(_rounded(each.weight_bytes and each.weight_bytes / 1e6) for each in costs)
+    joules = " → ".join(_NONE if each.joules is None else f"{each.joules:.3g}" for each in costs)
+    by = next((each.joules_by for each in costs if each.joules_by), _NONE)
+    more = f" Speculation takes {ratio:.2f}× the CPU time." if (ratio := more_cpu(trace)) else ""
     return (
-        f"Per token: {cpu} ms of CPU time; {read} MB of weights read, computed from the passes; "
-        f"{joules} J, {by}."
+        f"Per token: {cpu} ms of CPU time; {read} MB of weights read (computed from the passes); "
+        f"{joules} J ({by}).{more}"
     )
 
 

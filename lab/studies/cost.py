@@ -22,6 +22,7 @@ from lab.study import Setup, Study
 from pipeline.decoding.events import AUTOREGRESSIVE
 from pipeline.decoding.race import Mode
 from pipeline.request import Request
+from pipeline.trace.cost import RAPL
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -49,7 +50,7 @@ def _answer(
         "ms": 1e3 * lane.decode_s / len(lane.tokens),
         "cpu_ms": 1e3 * number(cost.cpu_s),
         "weights_mb": number(cost.weight_bytes) / 1e6,
-        "joules": cost.joules if cost.joules_by == "rapl" else None,
+        "joules": cost.joules if cost.joules_by == RAPL else None,
     }
 
 

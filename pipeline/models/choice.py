@@ -12,6 +12,7 @@ from pipeline.environment import memory_bytes
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair, own_pair
 from pipeline.models.store import Store
+from pipeline.power import watts_per_core
 from pipeline.progress import Progress, in_bytes
 from pipeline.runtime.kv_cache.memory import parse_bytes
 
@@ -87,8 +88,10 @@ def chosen(options: argparse.Namespace) -> Choice:
     """The choice that the flags make.
 
     Raises:
-        UserError: they contradict each other or the pair, or there is no such pair.
+        UserError: they contradict each other or the pair, or there is no such pair; or the
+            environment is wrong.
     """
+    watts_per_core()  # raises before anything is fetched
     own = options.target, options.draft
     if any(own):
         if options.pair:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # which has the costs among its figures
-    from pipeline.trace.record import Lane, Trace
+    from pipeline.trace.record import Lane, StepRecord, Trace
 
-NO_DIFFERENCE = 0.05  # a ratio of CPU times this close to 1 counts as none
-
-_USED = ("cpu_s", "joules")  # fields of a step
+RAPL = "by RAPL, of the whole processor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,58 +21,34 @@ class Cost:
         cpu_s: seconds of CPU time, as `pipeline.power` counts them.
         weight_bytes: computed from counts: every forward pass of a model reads its weights once.
         joules: measured, or else the CPU time at the record's watts per core.
-        joules_by: which of the two.
+        joules_by: which of the two: `RAPL`, or that it is estimated and how.
     """
 
     cpu_s: float | None
     weight_bytes: float | None
     joules: float | None
-    joules_by: Literal["rapl", "estimate"] | None
+    joules_by: str | None
 
 
 def cost(trace: Trace, lane: Lane) -> Cost:
     """What a token of the lane has cost so far."""
-    cpu_s, joules = (_total(getattr(step, name) for step in lane.steps) for name in _USED)
-    by: Literal["rapl", "estimate"] = "rapl"
-    watts = trace.environment.get("watts_per_core")
-    if joules is None and cpu_s is not None and isinstance(watts, int | float) and watts > 0:
-        joules, by = cpu_s * watts, "estimate"
-    count = len(lane.tokens)
-    return Cost(
-        cpu_s=_each(cpu_s, count),
-        weight_bytes=_each(_weight_bytes(trace, lane), count),
-        joules=_each(joules, count),
-        joules_by=None if joules is None or not count else by,
-    )
-
-
-def more_cpu(trace: Trace) -> float | None:
-    """How many times the CPU time of an autoregressive token a speculative one took, where that is
-    more; None where it is not, or was not recorded.
-    """
-    slow, fast = trace.autoregressive, trace.speculative
-    if not (slow and fast):
-        return None
-    once, now = cost(trace, slow).cpu_s, cost(trace, fast).cpu_s
-    return now / once if once and now and now / once > 1 + NO_DIFFERENCE else None
-
-
-def _weight_bytes(trace: Trace, lane: Lane) -> float | None:
-    """Bytes of the target's weights × its passes + those of the draft × its passes."""
     drafting = trace.pair.get("block" if trace.drafts_blocks else "draft") or {}
-    target = trace.pair["target"].get("pass_bytes")
-    draft_passes = _total(step.draft_passes for step in lane.steps)
-    of_draft = drafting.get("pass_bytes") if draft_passes else 0
-    if target is None or of_draft is None or draft_passes is None:
-        return None
-    return float(target * len(lane.steps) + of_draft * draft_passes)
+    target, draft = trace.pair["target"].get("pass_bytes"), drafting.get("pass_bytes")
 
+    def read(step: StepRecord) -> float | None:
+        if step.draft_passes and draft is not None and target is not None:
+            return float(target + step.draft_passes * draft)
+        return target if step.draft_passes == 0 else None
 
-def _total(values: Iterable[float | None]) -> float | None:
-    """Their sum; None if one is missing."""
-    known = [*values]
-    return None if None in known else math.fsum(filter(None, known))
+    def per_token(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        whole = known and lane.tokens and len(known) == len(lane.steps)
+        return math.fsum(known) / len(lane.tokens) if whole else None
 
-
-def _each(total: float | None, count: int) -> float | None:
-    return None if total is None or not count else total / count
+    cpu_s = per_token(step.cpu_s for step in lane.steps)
+    joules = per_token(step.joules for step in lane.steps)
+    joules_by = None if joules is None else RAPL
+    watts = trace.environment.get("watts_per_core")
+    if joules is None and cpu_s is not None and isinstance(watts, int | float):
+        joules, joules_by = cpu_s * watts, f"estimated at {watts:g} W per core"
+    return Cost(cpu_s, per_token(map(read, lane.steps)), joules, joules_by)

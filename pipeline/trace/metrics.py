@@ -15,13 +15,13 @@ from operator import mul
 from typing import Literal
 
 from pipeline.decoding.economics import CostModel, Costs
-from pipeline.decoding.events import Origin
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.environment import PoolUse
 from pipeline.trace.record import COMPARABLE, Lane, Trace
 from pipeline.words import counted
 
 TESTED = 20  # drafts; fewer say too little about an acceptance rate
-NO_DIFFERENCE = 0.05  # a speedup this close to 1 counts as none
+NO_DIFFERENCE = 0.05  # a ratio this close to 1 counts as none
 
 _Z = 1.96  # of a 95 % interval
 _FAR_OUT = 3.0  # interquartile ranges above the upper quartile (Tukey's "far out")
@@ -92,6 +92,16 @@ def not_compared(trace: Trace) -> str:
     if trace.speculative and not trace.speculative.drafted:
         return "nothing was drafted, so both methods did the same"
     return ""
+
+
+def more_cpu(trace: Trace) -> float | None:
+    """How many times the CPU time of an autoregressive token a speculative one takes, where that is
+    more; None where it is not, or is not known.
+    """
+    if not_compared(trace):
+        return None
+    once, now = (trace.costs[name].cpu_s for name in (AUTOREGRESSIVE, SPECULATIVE))
+    return now / once if once and now and now / once > 1 + NO_DIFFERENCE else None
 
 
 def outcome(speedup: float) -> Literal["win", "loss", "even"]:
