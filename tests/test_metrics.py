@@ -163,6 +163,23 @@ def test_the_cost_model_is_made_of_the_medians_of_the_run():
     assert model.length == 3
     assert model.acceptance == trace.speculative.acceptance_rate
     assert model.costs.of_round(8) == pytest.approx(8 * 0.2 + 1.3)  # what it is for every K
+    passes = replace(trace, pair={**trace.pair, "pass_costs": [1.0, 1.0, 1.1, 1.2, 1.6]})
+    known = measured(passes)
+    assert known.verify == pytest.approx(0.3)  # as the run had it
+    assert known.costs.of_round(4) == pytest.approx(
+        4 * 0.2 + 1.6 + 0.1
+    )  # a pass of 5, and the rest
+    assert known.costs.verify[0] == 1
+
+
+def test_the_cost_model_expects_at_each_place_what_the_run_accepted_there():
+    trace = ran(draft_length=4, max_new_tokens=400)
+    lane, model = trace.speculative, measured(trace)
+    places = acceptance_by_position(lane)
+    assert len(model.powers) == len(places) > 1
+    for place, power in zip(places, model.powers, strict=True):
+        assert place.tested > 20
+        assert model.acceptance**power == pytest.approx(place.rate, abs=0.15)
 
 
 def test_the_parts_of_a_predicted_token_add_up_and_a_block_costs_the_same_for_every_length():

@@ -224,7 +224,7 @@ def test_what_if_shows_the_cost_model_at_every_acceptance_and_length():
             assert grid["break_even"][length - 1] == pytest.approx(there.break_even, abs=1e-4)
         assert grid["best"][at] == there.best_length(range(9))
     run = grid["run"]
-    assert abs(grid["acceptances"][run["acceptance"]] - model.acceptance) <= 0.025
+    assert grid["acceptances"][run["acceptance"]] == pytest.approx(model.acceptance, abs=1e-4)
     assert run["length"] == model.length
 
 

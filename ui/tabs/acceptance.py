@@ -131,10 +131,16 @@ def _note(model: CostModel, trace: Trace) -> str:
         f"{thresholds(model, trace.speedup)} "
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
-        f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
-        "assumes the same acceptance at every position of the draft, and the same time to verify "
-        "every draft length."
+        f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. {assumptions(trace)}"
     )
+
+
+def assumptions(trace: Trace) -> str:
+    """What the predictions of a run take from where."""
+    passes = "the time to verify as that of its own drafts, for every K"
+    if trace.pair.get("pass_costs"):
+        passes = "the time to verify other K by forward passes that were measured before runs"
+    return f"A prediction takes the acceptance at each position of this run's drafts, and {passes}."
 
 
 def thresholds(model: CostModel, speedup: float | None) -> str:
