@@ -46,7 +46,8 @@ def test_each_plot_is_a_figure_that_plotly_knows_whatever_the_run_came_to():
         plots = figures(each)
         assert list(plots) == [
             "timeline",
-            *("lanes", "race", "cost", "yield", "positions", "predicted"),
+            *("lanes", "race", "cost", "yield"),
+            *("positions", "rejections", "reliability", "predicted"),
             *("speedups", "parts", "caches", "certificate"),
         ]
         for plot in plots.values():

@@ -158,8 +158,8 @@ def yields(lane: Lane) -> list[dict[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionAcceptance:
-    """Drafted tokens tested at one position of the draft, at least one, and those accepted."""
+class Acceptance:
+    """Drafted tokens that were tested, at least one, and those of them that were accepted."""
 
     tested: int
     accepted: int
@@ -190,16 +190,31 @@ class PositionAcceptance:
         return sum(accumulate(terms, mul, initial=1.0)) / (self.accepted + 1)
 
 
-def acceptance_by_position(lane: Lane) -> list[PositionAcceptance]:
+def acceptance_by_position(lane: Lane) -> list[Acceptance]:
     """Acceptance at each position of the draft, up to the last at which a token was tested."""
     longest = max((step.tested for step in lane.steps), default=0)
     return [
-        PositionAcceptance(
+        Acceptance(
             tested=sum(step.tested > place for step in lane.steps),
             accepted=sum(step.accepted > place for step in lane.steps),
         )
         for place in range(longest)
     ]
+
+
+def acceptance_by_confidence(lane: Lane) -> dict[int, Acceptance]:
+    """Acceptance by the draft model's probability of the token, in bins of ten per cent that are
+    named by their lower ends; those with a test, in ascending order.
+    """
+    tested: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
+    for step in lane.steps:
+        for place in range(step.tested):
+            if (confidence := step.confidence(place)) is not None:
+                low = 10 * min(int(10 * confidence), 9)
+                tested[low] += 1
+                accepted[low] += step.accepted > place
+    return {low: Acceptance(tested[low], accepted[low]) for low in sorted(tested)}
 
 
 @dataclass(frozen=True, slots=True)
