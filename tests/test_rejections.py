@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.trace.metrics import acceptance_by_confidence
+from pipeline.trace.metrics import BIN, acceptance_by_confidence
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.rejections import CAUSES, rejections
 from tests.traces import alone, old, ran
@@ -56,7 +56,9 @@ def test_every_test_of_a_model_s_draft_counts_in_the_bin_of_its_probability():
     ]
     assert sum(each.tested for each in bins.values()) == len(known) > 0
     for low, each in bins.items():
-        hits = [hit for chance, hit in known if min(int(10 * chance), 9) == low // 10]
+        hits = [
+            hit for chance, hit in known if low <= 100 * chance < low + BIN + (low + BIN == 100)
+        ]
         assert (each.tested, each.accepted) == (len(hits), sum(hits))
 
 

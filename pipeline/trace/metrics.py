@@ -21,6 +21,7 @@ from pipeline.trace.record import COMPARABLE, Lane, Trace
 from pipeline.words import counted
 
 TESTED = 20  # drafts; fewer say too little about an acceptance rate
+BIN = 20  # per cent of confidence
 NO_DIFFERENCE = 0.05  # a speedup this close to 1 counts as none
 
 _Z = 1.96  # of a 95 % interval
@@ -203,15 +204,15 @@ def acceptance_by_position(lane: Lane) -> list[Acceptance]:
 
 
 def acceptance_by_confidence(lane: Lane) -> dict[int, Acceptance]:
-    """Acceptance by the draft model's probability of the token, in bins of ten per cent that are
-    named by their lower ends; those with a test, in ascending order.
+    """Acceptance by the draft model's probability of the token, in bins of `BIN` per cent that
+    are named by their lower ends; those with a test, in ascending order.
     """
     tested: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for step in lane.steps:
         for place in range(step.tested):
             if (confidence := step.confidence(place)) is not None:
-                low = 10 * min(int(10 * confidence), 9)
+                low = min(int(100 * confidence) // BIN * BIN, 100 - BIN)
                 tested[low] += 1
                 accepted[low] += step.accepted > place
     return {low: Acceptance(tested[low], accepted[low]) for low in sorted(tested)}

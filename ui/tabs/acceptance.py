@@ -10,6 +10,7 @@ from functools import partial
 from pipeline.decoding.economics import CostModel
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import (
+    BIN,
     TESTED,
     Acceptance,
     acceptance_by_confidence,
@@ -47,10 +48,10 @@ def _reliability(trace: Trace) -> Figure:
     confidence is right.
     """
     found = acceptance_by_confidence(trace.speculative) if trace.speculative else {}
-    bins = [f"{low}–{low + 10} %" for low in found]
+    bins = [f"{low}–{low + BIN} %" for low in found]
     layout = axes(
         trace.created,
-        "probability that the draft model gave the token",
+        "draft model’s probability of the token",
         "share accepted",
         bargap=0.4,
         xaxis={"type": "category"},
@@ -62,7 +63,7 @@ def _reliability(trace: Trace) -> Figure:
             {
                 "type": "scatter",
                 "x": bins,
-                "y": [(low + 5) / 100 for low in found],
+                "y": [(low + BIN / 2) / 100 for low in found],
                 "name": "as confident as accepted",
                 "mode": "lines",
                 "line": {"color": "var(--mute)", "width": 1, "dash": "dash"},
