@@ -21,6 +21,7 @@ from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.tabs.acceptance import assumptions
+from ui.tabs.other_pairs import OTHER_PAIRS
 from ui.tabs.tab import Buttons, RunTab
 from ui.tabs.timings import PARTS
 
@@ -292,6 +293,7 @@ TAB = WhatIf(
             "autoregression.",
             draw=_parts,
         ),
+        OTHER_PAIRS,
     ),
     template="whatif/whatif.html",
     scripts=("whatif/whatif",),
