@@ -230,7 +230,7 @@ class Dolly:
 
     def describe(self, models: CompiledPair) -> dict[str, Any]:
         """The trace's `pair`."""
-        draft, block = models.draft, models.block_draft
+        draft, block, measured = models.draft, models.block_draft, models.measured
         return {
             "name": self.pair.name,
             "device": self._options.device,
@@ -241,6 +241,7 @@ class Dolly:
             "forgets": not models.policy.exact,
             "note": models.note,
             "exact_widths": models.exact_widths,
+            "pass_costs": measured and [round(c, 4) for c in measured.costs.in_steps.verify],
             "target": _about(self.pair.target.name, models.target),
             "draft": draft and _about(self.pair.required_draft.name, draft),
             "block": block and _about(f"{self.pair.name}/block", block),

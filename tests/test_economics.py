@@ -36,6 +36,9 @@ def models(draw):
     return CostModel(draw(CHANCE), Costs(draw(st.floats(0, 0.6)), verify), draw(st.integers(1, 8)))
 
 
+POWERS = st.lists(st.floats(0.2, 5), min_size=1, max_size=8)
+
+
 @given(costs())
 def test_in_steps_an_autoregressive_step_costs_one(given_costs):
     steps = given_costs.in_steps
@@ -89,14 +92,25 @@ def test_the_yield_is_the_closed_form(model):
     assert replace(model, acceptance=1.0).block_efficiency == k + 1
 
 
+@given(models(), POWERS)
+def test_with_an_acceptance_at_each_place_the_yield_is_the_sum_over_them(model, powers):
+    """A perfect draft is perfect at every place, and a useless one useless."""
+    model = replace(model, powers=powers)
+    chances = [model.acceptance ** powers[min(i, len(powers) - 1)] for i in range(model.length)]
+    assert model.block_efficiency == pytest.approx(expected_tokens(chances)[-1])
+    assert replace(model, acceptance=1.0).block_efficiency == model.length + 1
+    assert replace(model, acceptance=0.0).block_efficiency == 1
+
+
 @given(models())
 def test_the_cost_is_that_of_the_paper_with_verification_at_its_price(model):
     assert model.cost == pytest.approx(1 + model.length * model.draft + model.verify)
     assert replace(model, length=0).speedup == 1
 
 
-@given(models())
-def test_at_break_even_a_round_costs_what_it_yields(model):
+@given(models(), POWERS)
+def test_at_break_even_a_round_costs_what_it_yields(model, powers):
+    model = replace(model, powers=powers)
     even = model.break_even
     if even is None:  # then even a perfect draft loses
         assert model.length + 1 < model.cost

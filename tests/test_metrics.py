@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.trace.metrics import (
     LOST,
-    PositionAcceptance,
+    Acceptance,
     acceptance_by_position,
     break_even_s,
     cache_use,
@@ -97,7 +97,7 @@ def test_the_interval_is_wilson_s():
         (0, 20, 0.0, 0.1611),
         (1, 29, 0.0061, 0.1718),
     ):
-        assert PositionAcceptance(tested, accepted).interval == pytest.approx((low, high), abs=1e-4)
+        assert Acceptance(tested, accepted).interval == pytest.approx((low, high), abs=1e-4)
 
 
 def test_the_residual_is_what_the_target_gives_beyond_the_draft():
@@ -163,6 +163,23 @@ def test_the_cost_model_is_made_of_the_medians_of_the_run():
     assert model.length == 3
     assert model.acceptance == trace.speculative.acceptance_rate
     assert model.costs.of_round(8) == pytest.approx(8 * 0.2 + 1.3)  # what it is for every K
+    passes = replace(trace, pair={**trace.pair, "pass_costs": [1.0, 1.0, 1.1, 1.2, 1.6]})
+    known = measured(passes)
+    assert known.verify == pytest.approx(0.3)  # as the run had it
+    assert known.costs.of_round(4) == pytest.approx(
+        4 * 0.2 + 1.6 + 0.1
+    )  # a pass of 5, and the rest
+    assert known.costs.verify[0] == 1
+
+
+def test_the_cost_model_expects_at_each_place_what_the_run_accepted_there():
+    trace = ran(draft_length=4, max_new_tokens=400)
+    lane, model = trace.speculative, measured(trace)
+    places = acceptance_by_position(lane)
+    assert len(model.powers) == len(places) > 1
+    for place, power in zip(places, model.powers, strict=True):
+        assert place.tested > 20
+        assert model.acceptance**power == pytest.approx(place.rate, abs=0.15)
 
 
 def test_the_parts_of_a_predicted_token_add_up_and_a_block_costs_the_same_for_every_length():
@@ -199,7 +216,7 @@ def test_evidence_that_is_looked_at_after_every_test_deceives_as_rarely_as_it_sa
         comb(100, x)
         * threshold**x
         * (1 - threshold) ** (100 - x)
-        * PositionAcceptance(100, x).evidence_under(threshold)
+        * Acceptance(100, x).evidence_under(threshold)
         for x in range(101)
     ]
     assert sum(few) == pytest.approx(1)
@@ -208,7 +225,7 @@ def test_evidence_that_is_looked_at_after_every_test_deceives_as_rarely_as_it_sa
         after: dict[int, float] = {}
         for accepted, chance in unconvinced.items():
             for now, share in ((accepted + 1, threshold), (accepted, 1 - threshold)):
-                if PositionAcceptance(tested, now).evidence_under(threshold) >= 20:
+                if Acceptance(tested, now).evidence_under(threshold) >= 20:
                     deceived += chance * share
                 else:
                     after[now] = after.get(now, 0.0) + chance * share
@@ -217,10 +234,10 @@ def test_evidence_that_is_looked_at_after_every_test_deceives_as_rarely_as_it_sa
 
 
 def test_evidence_grows_with_rejections_and_is_no_less_where_nothing_could_pay():
-    grown = [PositionAcceptance(tested, 2).evidence_under(0.5) for tested in range(2, 40)]
+    grown = [Acceptance(tested, 2).evidence_under(0.5) for tested in range(2, 40)]
     assert grown == sorted(grown)
     assert grown[0] < 1 < 100 < grown[-1]
-    assert PositionAcceptance(5, 5).evidence_under(1.0) == float("inf")
+    assert Acceptance(5, 5).evidence_under(1.0) == float("inf")
 
 
 def test_the_costs_of_a_run_can_be_taken_in_favour_of_drafting():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import mul
 
 _PRECISION = 1e-9  # of a break-even acceptance
@@ -120,17 +120,21 @@ def best_length(
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """The expected speedup over autoregression, if every tested token is accepted equally often.
+    """The expected speedup over autoregression.
 
     Attributes:
-        acceptance: a, the probability that a tested token is accepted.
+        acceptance: a, the probability that a tested token is accepted, over all places of a draft.
         costs: in steps.
         length: K, tokens drafted in a round; 0 is autoregression.
+        powers: of a, that are the probability at each place; beyond the last as there. At first 1:
+            every place is alike. So a perfect draft is perfect at every place, and a useless one
+            useless.
     """
 
     acceptance: float
     costs: Costs
     length: int
+    powers: Sequence[float] = (1.0,)
 
     @property
     def draft(self) -> float:
@@ -146,8 +150,10 @@ class CostModel:
 
     @property
     def block_efficiency(self) -> float:
-        """The expected number of tokens that a round emits: (1 - a^(K+1)) / (1 - a)."""
-        return expected_tokens(repeat(self.acceptance, self.length))[-1]
+        """The expected number of tokens that a round emits: (1 - a^(K+1)) / (1 - a) where all
+        places are alike.
+        """
+        return self._expected_tokens(self.length)[-1]
 
     @property
     def cost(self) -> float:
@@ -175,8 +181,11 @@ class CostModel:
     def best_length(self, lengths: Iterable[int]) -> int:
         """The K among `lengths` with the highest speedup; the shortest wins a tie."""
         ascending = sorted(lengths)
-        tokens = expected_tokens(repeat(self.acceptance, ascending[-1]))
-        return best_length(tokens, self.costs, ascending)[0]
+        return best_length(self._expected_tokens(ascending[-1]), self.costs, ascending)[0]
+
+    def _expected_tokens(self, length: int) -> list[float]:
+        powers = islice(chain(self.powers, repeat(self.powers[-1])), length)
+        return expected_tokens(self.acceptance**power for power in powers)
 
     def worst_part(self) -> str:
         """Which of "acceptance", "draft" and "verify" would gain most if it were ideal."""

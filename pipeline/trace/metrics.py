@@ -14,13 +14,14 @@ from itertools import accumulate
 from operator import mul
 from typing import Literal
 
-from pipeline.decoding.economics import CostModel, Costs
+from pipeline.decoding.economics import AcceptanceRate, CostModel, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.environment import PoolUse
 from pipeline.trace.record import COMPARABLE, Lane, Trace
 from pipeline.words import counted
 
 TESTED = 20  # drafts; fewer say too little about an acceptance rate
+BIN = 20  # per cent of confidence
 NO_DIFFERENCE = 0.05  # a ratio this close to 1 counts as none
 
 _Z = 1.96  # of a 95 % interval
@@ -168,8 +169,8 @@ def yields(lane: Lane) -> list[dict[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionAcceptance:
-    """Drafted tokens tested at one position of the draft, at least one, and those accepted."""
+class Acceptance:
+    """Drafted tokens that were tested, at least one, and those of them that were accepted."""
 
     tested: int
     accepted: int
@@ -200,16 +201,31 @@ class PositionAcceptance:
         return sum(accumulate(terms, mul, initial=1.0)) / (self.accepted + 1)
 
 
-def acceptance_by_position(lane: Lane) -> list[PositionAcceptance]:
+def acceptance_by_position(lane: Lane) -> list[Acceptance]:
     """Acceptance at each position of the draft, up to the last at which a token was tested."""
     longest = max((step.tested for step in lane.steps), default=0)
     return [
-        PositionAcceptance(
+        Acceptance(
             tested=sum(step.tested > place for step in lane.steps),
             accepted=sum(step.accepted > place for step in lane.steps),
         )
         for place in range(longest)
     ]
+
+
+def acceptance_by_confidence(lane: Lane) -> dict[int, Acceptance]:
+    """Acceptance by the draft model's probability of the token, in bins of `BIN` per cent that
+    are named by their lower ends; those with a test, in ascending order.
+    """
+    tested: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
+    for step in lane.steps:
+        for place in range(step.tested):
+            if (confidence := step.confidence(place)) is not None:
+                low = min(int(100 * confidence) // BIN * BIN, 100 - BIN)
+                tested[low] += 1
+                accepted[low] += step.accepted > place
+    return {low: Acceptance(tested[low], accepted[low]) for low in sorted(tested)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +266,12 @@ def residual(target: Mapping[int, float], draft: Mapping[int, float]) -> list[Re
 
 
 def measured(trace: Trace, errors: float = 0.0) -> CostModel | None:
-    """The cost model of a run, from its medians; None where a lane has no steps, or fewer than
-    `TESTED` drafts were tested. Verifying costs as much for every K as it did for this run's, and
-    no less than a step.
+    """The cost model of a run, from its medians and its acceptance by place; None where a lane has
+    no steps, or fewer than `TESTED` drafts were tested.
+
+    Verification costs a forward pass, by its tokens as measured before the run, and what this run's
+    rounds took beyond that; no less than a step. Where no passes were measured, every K costs as
+    much as this run's.
 
     Args:
         errors: standard errors by which medians are taken in favour of drafting: those of drafting
@@ -265,14 +284,34 @@ def measured(trace: Trace, errors: float = 0.0) -> CostModel | None:
     step_s = _median([step.seconds for step in slow.steps], errors) if slow.steps else 0.0
     if not step_s:
         return None
-    verify = max(1.0, _median([r.seconds - r.draft_s for r in rounds], -errors) / step_s)
+    curve = Costs(0.0, trace.pair.get("pass_costs") or (1.0,))
+    beyond = [(r.seconds - r.draft_s) / step_s - curve.of_pass(len(r.drafted) + 1) for r in rounds]
+    rest = _median(beyond, -errors)
+    verify = (1.0, *(max(1.0, cost + rest) for cost in curve.verify[1:] or curve.verify))
     if trace.drafts_blocks:
         draft, block = 0.0, _median([r.draft_s for r in rounds], -errors) / step_s
     else:
         draft = _median([r.draft_s / len(r.drafted) for r in rounds], -errors) / step_s
         block = 0.0
     length = statistics.median_high(len(r.drafted) for r in rounds)
-    return CostModel(fast.acceptance_rate, Costs(draft, (1.0, verify), block_draft=block), length)
+    costs = Costs(draft, verify, block_draft=block)
+    return CostModel(fast.acceptance_rate, costs, length, _powers(fast))
+
+
+def _powers(lane: Lane) -> Sequence[float]:
+    """By place, the power of the lane's acceptance rate that is its acceptance there. A place with
+    few tests is more like the one before it.
+    """
+    mean = chance = lane.acceptance_rate or 0.0
+    if not 0 < mean < 1:
+        return (1.0,)
+    powers = []
+    for place in acceptance_by_position(lane):
+        rate = AcceptanceRate()
+        rate.add(place.accepted, place.tested)
+        chance = rate.estimate(chance)
+        powers.append(math.log(chance) / math.log(mean))
+    return powers
 
 
 def _median(values: Sequence[float], errors: float) -> float:

@@ -68,6 +68,7 @@ class _Pair(TypedDict):
     exact: NotRequired[bool]
     forgets: NotRequired[bool]
     exact_widths: NotRequired[bool]
+    pass_costs: NotRequired[list[float] | None]
     note: NotRequired[str]
 
 

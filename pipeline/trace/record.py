@@ -60,6 +60,13 @@ class StepRecord(Round):
         tops = self.target_top
         return bool(tops) and all(top[:1] and top[0][1] == 1.0 for top in tops)
 
+    def confidence(self, place: int) -> float | None:
+        """The probability that the draft model gave a drafted token; None where no model drafted
+        it, or it was not among the likeliest, which alone are recorded.
+        """
+        tops = self.draft_top[place : place + 1]
+        return dict(tops[0]).get(self.drafted[place]) if tops else None
+
     @property
     def drafted_at_s(self) -> float:
         """The lane's clock at the end of drafting, when verification starts."""

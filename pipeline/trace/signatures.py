@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pipeline.environment import MemoryUse
 from pipeline.errors import LogitsError
-from pipeline.trace.metrics import PositionAcceptance, measured
+from pipeline.trace.metrics import Acceptance, measured
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.repetition import body, collapsed, repeats
 from pipeline.words import percent
@@ -182,7 +182,7 @@ def _acceptance(trace: Trace, before: bool) -> str:
         if idle >= stopped or (full and sum(latest) / WINDOW >= needed):
             tested, accepted, under = 0, 0, False
         elif full:
-            evidence = PositionAcceptance(tested, accepted).evidence_under(least)
+            evidence = Acceptance(tested, accepted).evidence_under(least)
             under = under or evidence >= 1 / (1 - _CONFIDENCE)
     share = sum(latest) / WINDOW
     if not under and not (before and len(latest) == WINDOW and share < needed):

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from pipeline.decoding.economics import CostModel
 from pipeline.request import DRAFT_LENGTHS
-from pipeline.trace.metrics import TESTED, acceptance_by_position, contradicts, measured
+from pipeline.trace.metrics import (
+    BIN,
+    TESTED,
+    Acceptance,
+    acceptance_by_confidence,
+    acceptance_by_position,
+    contradicts,
+    measured,
+)
 from pipeline.trace.record import Trace
+from pipeline.trace.rejections import CAUSES, SURE, rejections
 from pipeline.words import counted, percent
 from ui.plots.figure import Figure, Json, axes, bar_style
 from ui.plots.plot import Plot
@@ -18,10 +30,57 @@ from ui.tabs.tab import RunTab
 def _positions(trace: Trace) -> Figure:
     found = acceptance_by_position(trace.speculative) if trace.speculative else []
     positions = [str(position) for position in range(1, len(found) + 1)]
-    data: list[Json] = [
+    layout = axes(
+        trace.created,
+        "position in the draft",
+        "share accepted",
+        bargap=0.4,
+        xaxis={"type": "category"},
+        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+    )
+    note = "" if found else "No drafted token was tested in this run."
+    table = partial(_rates_table, "Position", positions, found)
+    return Figure(_rates(positions, found, "position %{x}"), layout, table, note)
+
+
+def _reliability(trace: Trace) -> Figure:
+    """Acceptance by the draft model's probability of the token; the diagonal is a draft whose
+    confidence is right.
+    """
+    found = acceptance_by_confidence(trace.speculative) if trace.speculative else {}
+    bins = [f"{low}–{low + BIN} %" for low in found]
+    layout = axes(
+        trace.created,
+        "draft model’s probability of the token",
+        "share accepted",
+        bargap=0.4,
+        xaxis={"type": "category"},
+        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+    )
+    data = _rates(bins, [*found.values()], "draft’s probability %{x}")
+    if found:
+        data.append(
+            {
+                "type": "scatter",
+                "x": bins,
+                "y": [(low + BIN / 2) / 100 for low in found],
+                "name": "as confident as accepted",
+                "mode": "lines",
+                "line": {"color": "var(--mute)", "width": 1, "dash": "dash"},
+                "hoverinfo": "skip",
+            }
+        )
+    note = "" if found else "No draft of a model was tested in this run."
+    table = partial(_rates_table, "Draft’s probability", bins, [*found.values()])
+    return Figure(data, layout, table, note)
+
+
+def _rates(x: list[str], found: Sequence[Acceptance], hovered: str) -> list[Json]:
+    """Bars of acceptance rates, with their intervals and the number of tests."""
+    return [
         {
             "type": "bar",
-            "x": positions,
+            "x": x,
             "y": [each.rate for each in found],
             "name": "accepted",
             "marker": bar_style("--accepted", "", "--accepted-edge"),
@@ -33,14 +92,14 @@ def _positions(trace: Trace) -> Figure:
                 "thickness": 1,
             },
             "customdata": [[each.tested, each.accepted] for each in found],
-            "hovertemplate": "position %{x}<br>%{customdata[1]} of %{customdata[0]}, %{y:.0%}"
+            "hovertemplate": f"{hovered}<br>%{{customdata[1]}} of %{{customdata[0]}}, %{{y:.0%}}"
             "<extra></extra>",
             "showlegend": False,
         },
         {
             "type": "scatter",  # at the bottom of the bars, below the whiskers
-            "x": positions,
-            "y": [0.02] * len(positions),
+            "x": x,
+            "y": [0.02] * len(x),
             "text": [f"n = {each.tested}" for each in found],
             "mode": "text",
             "textposition": "top center",
@@ -49,25 +108,63 @@ def _positions(trace: Trace) -> Figure:
             "showlegend": False,
         },
     ]
+
+
+def _rates_table(of: str, x: list[str], found: Sequence[Acceptance]) -> Table:
+    rows = [
+        [place, str(each.tested), str(each.accepted)]
+        + [f"{100 * share:.0f}" for share in (each.rate, *each.interval)]
+        for place, each in zip(x, found, strict=True)
+    ]
+    return Table((of, "Tested", "Accepted", "Rate %", "95 % from", "95 % to"), rows)
+
+
+def _rejections(trace: Trace) -> Figure:
+    """How many rejections have which cause, the most frequent first."""
+    found = rejections(trace)
+    counts = Counter(each.cause for each in found).most_common()
     layout = axes(
         trace.created,
-        "position in the draft",
-        "share accepted",
-        bargap=0.4,
-        xaxis={"type": "category"},
-        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+        "rejected drafts",
+        "",
+        height=64 + 40 * max(3, len(counts)),
+        bargap=0.35,
+        xaxis={"showgrid": True, "gridcolor": "var(--line)"},
+        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
     )
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "x": [count for _, count in counts],
+            "y": [CAUSES[cause].label for cause, _ in counts],
+            "orientation": "h",
+            "marker": bar_style("--resampled", "/", "--resampled-edge"),
+            "customdata": [CAUSES[cause].title for cause, _ in counts],
+            "hovertemplate": "%{customdata}: %{x}<extra></extra>",
+            "showlegend": False,
+        }
+    ]
 
     def table() -> Table:
+        examples = {each.cause: each.told for each in reversed(found)}
         rows = [
-            [position, str(each.tested), str(each.accepted)]
-            + [f"{100 * share:.0f}" for share in (each.rate, *each.interval)]
-            for position, each in zip(positions, found, strict=True)
+            [title, str(count), percent(count / len(found)), examples[cause], remedy]
+            for cause, count in counts
+            for _, title, remedy in [CAUSES[cause]]
         ]
-        columns = ("Position", "Tested", "Accepted", "Rate %", "95 % from", "95 % to")
-        return Table(columns, rows)
+        return Table(("Where it was rejected", "Drafts", "Share", "First", "What to try"), rows)
 
-    note = "" if found else "No drafted token was tested in this run."
+    lane = trace.speculative
+    if not (counts and lane and lane.tested):
+        return Figure(data, layout, table, "No draft was rejected in this run.")
+    cause, count = counts[0]
+    first = next(each for each in found if each.cause == cause)
+    now, without = (each / lane.tested for each in (lane.accepted, lane.accepted + count))
+    note = (
+        f"Most often ({count} of {len(found)}): {CAUSES[cause].title}. In step {first.step + 1} "
+        f"the draft was {first.told}. Were these accepted, acceptance would be {percent(without)} "
+        f"instead of {percent(now)}. What to try: {CAUSES[cause].remedy}."
+    )
     return Figure(data, layout, table, note)
 
 
@@ -131,10 +228,16 @@ def _note(model: CostModel, trace: Trace) -> str:
         f"{thresholds(model, trace.speedup)} "
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
-        f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. The prediction "
-        "assumes the same acceptance at every position of the draft, and the same time to verify "
-        "every draft length."
+        f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. {assumptions(trace)}"
     )
+
+
+def assumptions(trace: Trace) -> str:
+    """What the predictions of a run take from where."""
+    passes = "the time to verify as that of its own drafts, for every K"
+    if trace.pair.get("pass_costs"):
+        passes = "the time to verify other K by forward passes that were measured before runs"
+    return f"A prediction takes the acceptance at each position of this run's drafts, and {passes}."
 
 
 def thresholds(model: CostModel, speedup: float | None) -> str:
@@ -164,6 +267,21 @@ TAB = RunTab(
             sentence="Share of the drafted tokens tested at each position that are accepted. "
             "Tokens after a rejection are not tested. Whiskers are 95 % intervals.",
             draw=_positions,
+        ),
+        Plot(
+            name="rejections",
+            heading="Why drafts were rejected",
+            sentence="Each first rejection of a round has one cause, by the likeliest tokens of "
+            f"both models there. A model is sure of a token above {percent(SURE)}.",
+            draw=_rejections,
+        ),
+        Plot(
+            name="reliability",
+            heading="Reliability of the draft’s confidence",
+            sentence="Share accepted of the tokens to which the draft model gave such a "
+            "probability. At the dashed line its confidence is right; above, drafts could be "
+            "longer; below, it is sure of tokens that the target refuses.",
+            draw=_reliability,
         ),
         Plot(
             name="predicted",

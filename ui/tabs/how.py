@@ -192,7 +192,8 @@ def _cost_fields(trace: Trace) -> dict[str, str]:
 def _prediction(model: CostModel, trace: Trace) -> str:
     measured_speedup = "" if trace.speedup is None else f"; measured: {trace.speedup:.2f}×"
     return (
-        f"A round is expected to emit {model.block_efficiency:.2f} tokens in the time of "
+        f"By the acceptance at each place of a draft, a round is expected to emit "
+        f"{model.block_efficiency:.2f} tokens in the time of "
         f"{model.cost:.2f} target steps, a speedup of {model.speedup:.2f}×{measured_speedup}. "
         f"{thresholds(model, trace.speedup)}"
     )

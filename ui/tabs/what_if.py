@@ -20,6 +20,8 @@ from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
+from ui.tabs.acceptance import assumptions
+from ui.tabs.other_pairs import OTHER_PAIRS
 from ui.tabs.tab import Buttons, RunTab
 from ui.tabs.timings import PARTS
 
@@ -93,15 +95,20 @@ def details(trace: Trace) -> Json:
     run = prediction(trace)
     if run is None:
         return {"reason": f"No prediction: {not_predicted(trace)}.", "grid": None}
-    each = [[run.at(a, k) for k in _LENGTHS] for a in _ACCEPTANCES]
+    acceptances = _acceptances(run)
+    each = [[run.at(a, k) for k in _LENGTHS] for a in acceptances]
+    break_even = [one.model.break_even for one in each[0]]
     grid = {
-        "acceptances": _ACCEPTANCES,
+        "acceptances": acceptances,
         "speedup": [[round(one.model.speedup, 4) for one in row] for row in each],
         "milliseconds": [[_milliseconds(one) for one in row] for row in each],
         "shares": [[_percent(one) for one in row] for row in each],
-        "break_even": [_rounded(one.model.break_even) for one in each[0]],
+        "break_even": [even if even is None else round(even, 4) for even in break_even],
         "best": [row[0].model.best_length(DRAFT_LENGTHS) for row in each],
-        "run": {"acceptance": _nearest(run), "length": run.model.length},
+        "run": {
+            "acceptance": acceptances.index(round(run.model.acceptance, 4)),
+            "length": run.model.length,
+        },
     }
     return {"reason": "", "grid": grid}
 
@@ -114,14 +121,10 @@ def _percent(one: Prediction) -> list[int]:
     return [round(100 * one.shares[part]) for part, _ in _DECODING]
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def _nearest(run: Prediction) -> int:
-    """The index of the acceptance that is nearest to the run's."""
-    places = range(len(_ACCEPTANCES))
-    return min(places, key=lambda at: abs(_ACCEPTANCES[at] - run.model.acceptance))
+def _acceptances(run: Prediction | None) -> list[float]:
+    """Those that are shown, the run's own among them."""
+    own = [round(run.model.acceptance, 4)] if run else []
+    return sorted({*_ACCEPTANCES, *own})
 
 
 def _speedups(trace: Trace) -> Figure:
@@ -137,13 +140,13 @@ def _speedups(trace: Trace) -> Figure:
     run, speedup = prediction(trace), trace.speedup
     if run is None or speedup is None:
         return Figure([], layout, lambda: _speedups_table(None))
-    curve = [run.at(a, run.model.length).model for a in _ACCEPTANCES]
-    even, here = run.model.break_even, curve[_nearest(run)]
+    acceptances, even = _acceptances(run), run.model.break_even
+    curve = [run.at(a, run.model.length).model.speedup for a in acceptances]
     data: list[Json] = [
         {
             "meta": "curve",
-            "x": _ACCEPTANCES,
-            "y": [round(each.speedup, 4) for each in curve],
+            "x": acceptances,
+            "y": [round(speedup, 4) for speedup in curve],
             "name": "predicted",
             "mode": "lines",
             "line": {"color": "var(--brand)", "width": 2, "dash": "dot"},
@@ -160,8 +163,8 @@ def _speedups(trace: Trace) -> Figure:
         },
         {
             "meta": "here",
-            "x": [here.acceptance],
-            "y": [round(here.speedup, 4)],
+            "x": [round(run.model.acceptance, 4)],
+            "y": [round(run.model.speedup, 4)],
             "name": "as set above, predicted",
             "mode": "markers",
             "marker": _marker("circle-open", 13, "--brand"),
@@ -194,7 +197,7 @@ def _speedups_table(run: Prediction | None) -> Table:
     columns = ("Acceptance %", *(f"Predicted, K = {k}" for k in _LENGTHS))
     rows = [
         [f"{100 * a:.0f}", *(f"{run.at(a, k).model.speedup:.3f}" for k in _LENGTHS)]
-        for a in _ACCEPTANCES
+        for a in _acceptances(run)
         if run
     ]
     return Table(columns, rows)
@@ -207,7 +210,7 @@ def _note(trace: Trace, run: Prediction) -> str:
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, "
         f"c = {model.draft:.2f} target steps; extra time to verify, v = {model.verify:.2f} target "
-        f"steps, assumed for every K. Predicted at its own a and K = {model.length}: "
+        f"steps. {assumptions(trace)} Predicted at its own a and K = {model.length}: "
         f"{model.speedup:.2f}×."
     )
     if trace.request.get("draft_length") == "auto":
@@ -233,7 +236,7 @@ def _parts(trace: Trace) -> Figure:
     if run is None:
         return Figure([], layout, lambda: _parts_table(trace, None))
     bars = [token_seconds_by_part(lane) for lane in trace.lanes.values()]
-    bars.append(run.at(_ACCEPTANCES[_nearest(run)], run.model.length).seconds_by_part)
+    bars.append(run.seconds_by_part)
     data: list[Json] = [
         {
             "type": "bar",
@@ -261,7 +264,7 @@ def _parts_table(trace: Trace, run: Prediction | None) -> Table:
     ]
     predicted = [
         ["predicted", f"{100 * a:.0f}", str(k), *_cells(run.at(a, k).seconds_by_part)]
-        for a in _ACCEPTANCES
+        for a in _acceptances(run)
         for k in _LENGTHS
         if run
     ]
@@ -290,6 +293,7 @@ TAB = WhatIf(
             "autoregression.",
             draw=_parts,
         ),
+        OTHER_PAIRS,
     ),
     template="whatif/whatif.html",
     scripts=("whatif/whatif",),
