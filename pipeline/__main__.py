@@ -15,7 +15,7 @@ from pipeline.decoding.race import Mode
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.errors import UserError
-from pipeline.models.choice import Parser, add_arguments, chosen, listing
+from pipeline.models.choice import LISTING_NOTE, Parser, add_arguments, chosen, listing
 from pipeline.models.pairs import Pair
 from pipeline.models.store import Store
 from pipeline.progress import Progress
@@ -126,6 +126,7 @@ def _list_pairs(store: Store) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
+    print(f"\n{LISTING_NOTE}")
 
 
 def _show(run: Run, mode: Mode, memory: Callable[[], Iterable[MemoryUse]]) -> None:

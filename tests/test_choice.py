@@ -4,9 +4,10 @@ import argparse
 
 import pytest
 
+from lab.saved import saved
 from pipeline.errors import UserError
 from pipeline.models import choice as choices
-from pipeline.models.choice import add_arguments, chosen, listing, state
+from pipeline.models.choice import LISTING_NOTE, add_arguments, chosen, listing, state
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.models.store import Store
 
@@ -59,6 +60,24 @@ def test_the_listing_says_what_is_ready_what_is_missing_and_what_is_too_large(
     assert here["dolly-v2-3b"] == "to be downloaded: about 5.9 GB at most"
     assert here["dolly-v2-12b"].startswith("too large: needs about 17.0 GB")
     assert state(PAIRS["dolly-v2-12b"].with_weights("int4", "int4"), Store(tmp_path)) != "ready"
+
+
+def test_the_listing_gives_the_disk_of_a_conversion_and_what_was_measured(tmp_path):
+    heading, *rows = listing(Store(tmp_path))
+    disk = {row[0]: row[heading.index("disk")] for row in rows}
+    assert disk[DEFAULT_PAIR] == "none"
+    assert disk["dolly-v2-3b"] == "8.8 GB"  # 2.94 G weights: 2 bytes each, and 8.1 bits
+    figures = saved("full_size").figures
+    found = figures["stages"]["convert dolly-v2-3b int8"], figures["projected"]
+    gigabytes, seconds = zip(
+        *((each["peak_gib"] * 2**30 / 1e9, each["seconds"]) for each in found), strict=True
+    )
+    token_ms = next(row["exact_ms"] for row in saved("full_size").rows if row["weights"] == "int8")
+    for words in (
+        f"{gigabytes[0]:.1f} GB of memory and {seconds[0]:.0f} s, a token {token_ms:.0f} ms",
+        f"dolly-v2-12b, {gigabytes[1]:.1f} GB and {seconds[1]:.0f} s",
+    ):
+        assert words in LISTING_NOTE.replace("\n", " ")
 
 
 def test_a_pair_too_large_for_this_machine_is_refused_before_it_is_fetched(tmp_path, monkeypatch):

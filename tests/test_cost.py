@@ -79,6 +79,7 @@ def test_a_token_costs_its_share_of_cpu_time_and_of_all_models_passes() -> None:
     measured = race(8, 2, joules=0.5).costs[AUTOREGRESSIVE]
     assert (measured.joules, measured.joules_by) == (0.5, RAPL)
     assert parse_trace(trace.to_json()).costs == trace.costs
+    assert trace.to_dict()["costs"][SPECULATIVE]["cpu_s"] == cost.cpu_s
 
 
 def test_more_cpu_time_is_said_beside_the_figures() -> None:

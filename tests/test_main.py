@@ -4,6 +4,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.dolly import Dolly
+from pipeline.models.choice import LISTING_NOTE
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
 from tests.tiny import tiny
@@ -62,7 +63,9 @@ def test_a_drafter_that_finds_nothing_to_propose_is_not_silent(capsys):
 
 def test_the_pairs_are_listed_with_what_is_ready(capsys):
     assert main(["--list-pairs"]) == 0
-    listed = capsys.readouterr().out.splitlines()
+    table, note = capsys.readouterr().out.split("\n\n")
+    assert note.strip() == LISTING_NOTE
+    listed = table.splitlines()
     assert len(listed) == 1 + len(PAIRS)
     assert next(line for line in listed if line.startswith(DEFAULT_PAIR)).split()[-1] == "ready"
 

@@ -63,9 +63,14 @@ class Model:
         return self.parameters * _CHECKPOINT_BITS // 8
 
     @property
+    def ir_bytes(self) -> int:
+        """Approximate size of its IR."""
+        return int(self.parameters * _BITS[self.weights] / 8)
+
+    @property
     def memory_bytes(self) -> int:
         """Approximate memory of the running model."""
-        return int(self.parameters * _BITS[self.weights] / 8 * _MEMORY_FACTOR)
+        return int(self.ir_bytes * _MEMORY_FACTOR)
 
 
 @dataclass(frozen=True, slots=True)
