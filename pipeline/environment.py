@@ -6,14 +6,18 @@ import ctypes
 import os
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from pipeline.power import watts_per_core
+from pipeline.errors import UserError
 
 _PACKAGES = ("openvino", "optimum-intel", "transformers", "tokenizers", "nncf", "gradio", "numpy")
+_VARIABLE = "DOLLY_WATTS_PER_CORE"
+_WATTS = "5"  # about a server processor's rated power divided by its cores
 
 
 def environment() -> dict[str, Any]:
@@ -32,6 +36,19 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: found for name in _PACKAGES if (found := _version(name))},
     }
+
+
+def watts_per_core() -> float:
+    """The watts of a busy core by which energy is estimated: `DOLLY_WATTS_PER_CORE`, or 5.
+
+    Raises:
+        UserError: the variable is no positive number.
+    """
+    text = os.environ.get(_VARIABLE) or _WATTS
+    with suppress(ValueError):
+        if 0 < (watts := float(text)) < inf:
+            return watts
+    raise UserError(_VARIABLE, text, f"set the watts of a busy core, such as {_WATTS}")
 
 
 def memory_bytes() -> int:

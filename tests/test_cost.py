@@ -14,10 +14,10 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from pipeline import power
 from pipeline.__main__ import main
+from pipeline.decoding import meter as meters
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
-from pipeline.power import Meter
+from pipeline.decoding.meter import Meter
 from pipeline.runtime.ir import bytes_per_pass
 from pipeline.trace.cost import RAPL, Cost
 from pipeline.trace.reader import parse_trace
@@ -118,16 +118,16 @@ def test_cpu_time_is_of_the_spans_and_not_of_other_python_threads(
     thread = threading.Thread(target=spin)
     thread.start()
     spun.wait()
-    others = power.other_threads()
+    others = meters.other_threads()
     done.set()
     thread.join()
     assert others[thread.native_id or 0] >= used[0]
     assert threading.get_native_id() not in others
 
     process = iter([10.0, 11.0, 20.0, 20.5])  # two spans
-    monkeypatch.setattr(power, "process_time", lambda: next(process))
+    monkeypatch.setattr(meters, "process_time", lambda: next(process))
     threads = iter([{1: 5.0}, {1: 5.25}, {1: 9.0, 2: 1.0}, {2: 1.0, 3: 0.125}])
-    monkeypatch.setattr(power, "other_threads", lambda: next(threads))
+    monkeypatch.setattr(meters, "other_threads", lambda: next(threads))
     meter = Meter()
     for _ in range(2):
         meter.start()

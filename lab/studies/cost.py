@@ -1,9 +1,8 @@
 """What a token costs beside time: CPU seconds, bytes of weights read, joules.
 
-Each lane answers alone, greedily, in an order that turns; the prompt is left out. CPU seconds are
-those of `pipeline.power`. A forward pass reads each weight once, as it is stored: a tied head
-counts, rows looked up in an embedding do not. Joules are of the processors' packages and of all
-that runs on them, where Linux reports them (RAPL).
+Each lane answers alone, greedily, in an order that turns; the prompt is left out. CPU seconds and
+joules are those of a `Meter`, the latter only where Linux reports them (RAPL). A forward pass reads
+each weight once, as it is stored: a tied head counts, rows looked up in an embedding do not.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from pipeline.decoding.events import (
     fields_of,
 )
 from pipeline.decoding.lm import CausalLM
+from pipeline.decoding.meter import Meter
 from pipeline.decoding.sampling import (
     Distributions,
     Logits,
@@ -43,7 +44,6 @@ from pipeline.decoding.sampling import (
 )
 from pipeline.decoding.verification.tokens import Draft, Verdict, Verify, verify
 from pipeline.errors import LogitsError
-from pipeline.power import Meter
 
 Ends = Callable[[int], bool]  # whether a token ends the text, given its tokens in their order
 

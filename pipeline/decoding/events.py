@@ -104,7 +104,7 @@ class Round(Verification):
     target_rolled_back: int | None = None  # tokens dropped from the cache at the end of this round;
     draft_rolled_back: int | None = None  # None in a record made before this was counted
     draft_passes: int | None = None  # forward passes that made the draft; likewise
-    cpu_s: float | None = None  # CPU time of what `seconds` measures, by `pipeline.power`; likewise
+    cpu_s: float | None = None  # CPU time of what `seconds` measures, by a `Meter`; likewise
     joules: float | None = None  # likewise; None also where the machine does not report it
 
     @property

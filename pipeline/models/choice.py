@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from pipeline.environment import memory_bytes
+from pipeline.environment import memory_bytes, watts_per_core
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair, Weights, find_pair, own_pair
 from pipeline.models.store import Store
-from pipeline.power import watts_per_core
 from pipeline.progress import Progress, in_bytes
 from pipeline.runtime.kv_cache.memory import parse_bytes
 

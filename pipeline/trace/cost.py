@@ -18,7 +18,7 @@ class Cost:
     """Per emitted token, the prompt left out. What a record lacks is None.
 
     Attributes:
-        cpu_s: seconds of CPU time, as `pipeline.power` counts them.
+        cpu_s: seconds of CPU time, as a `Meter` counts them.
         weight_bytes: computed from counts: every forward pass of a model reads its weights once.
         joules: measured, or else the CPU time at the record's watts per core.
         joules_by: which of the two: `RAPL`, or that it is estimated and how.

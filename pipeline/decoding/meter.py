@@ -7,23 +7,17 @@ the processors' packages, and so of everything that runs on them, where Linux re
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from time import process_time
 from typing import TypedDict
 
-from pipeline.errors import UserError
-
 POWERCAP = Path("/sys/class/powercap")
 
-_VARIABLE = "DOLLY_WATTS_PER_CORE"
-_WATTS = "5"  # about a server processor's rated power divided by its cores
 _THREAD_CLOCK = 0b110  # of Linux: the clock of a thread's CPU time, in the low bits of its id
 
 
@@ -75,19 +69,6 @@ class Meter:
     def _energy(self) -> dict[Path, int]:
         """Microjoules by package, from any starting point; empty where nothing can be read."""
         return {zone: int(_read(zone / "energy_uj")) for zone in self._ranges}
-
-
-def watts_per_core() -> float:
-    """The watts of a busy core by which energy is estimated: `DOLLY_WATTS_PER_CORE`, or 5.
-
-    Raises:
-        UserError: the variable is no positive number.
-    """
-    text = os.environ.get(_VARIABLE) or _WATTS
-    with suppress(ValueError):
-        if 0 < (watts := float(text)) < inf:
-            return watts
-    raise UserError(_VARIABLE, text, f"set the watts of a busy core, such as {_WATTS}")
 
 
 def other_threads() -> dict[int, float]:
