@@ -141,7 +141,7 @@ def test_watts_that_are_no_number_are_one_line(
     watts: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOLLY_WATTS_PER_CORE", watts)
-    assert main(["Why?"]) == 2
+    assert main(["Why?", "--pair", "nobody"]) == 2  # before anything is loaded
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"DOLLY_WATTS_PER_CORE: “{watts}” — set the watts")
 
