@@ -17,10 +17,8 @@ PAGE = "as the page begins"
 
 def methods(pair: Pair) -> dict[str, Mapping[str, Any] | None]:
     """Fields of a `Request` by name; None is autoregressive. `DRAFT_MODEL` is the paper's way."""
-    found: dict[str, Mapping[str, Any] | None] = {
-        AUTOREGRESSIVE: None,
-        DRAFT_MODEL: {"drafter": MODEL.name, "draft_length": _K},
-    }
-    if pair.block:
-        found[BLOCK_DRAFT] = {"drafter": BLOCK.name, "draft_length": _K}
+    found: dict[str, Mapping[str, Any] | None] = {AUTOREGRESSIVE: None}
+    for title, spec in ((DRAFT_MODEL, MODEL), (BLOCK_DRAFT, BLOCK)):
+        if spec.name in pair.drafters:
+            found[title] = {"drafter": spec.name, "draft_length": _K}
     return found | {PAGE: {"draft_length": "auto", **pair.settings}}

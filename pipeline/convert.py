@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m pipeline.convert",
         description="Fetches a model, or converts it, and prints the folder of its OpenVINO IR.",
     )
-    parser.add_argument("model", help="name on the hub, perhaps with @revision, or a folder")
+    parser.add_argument("model", help="name on the hub, perhaps @revision; folder; or GGUF file")
     parser.add_argument("--weights", default="int8", help="f32, fp16, int8 (default) or int4")
     parser.add_argument("--cache-dir", type=Path, help="where models are kept")
     parser.add_argument("--remote-code", action="store_true", help="let it run code of its own")

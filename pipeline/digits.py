@@ -143,7 +143,7 @@ class Digits:
         models = self.models
         return Lanes(
             target=lambda prompt: models.target.sequence(LEVELS),
-            draft=lambda prompt: models.draft.sequence(LEVELS),
+            draft=lambda prompt: models.required_draft.sequence(LEVELS),
             costs=lambda: models.costs,
             stats=models.stats.setdefault(request.verification, {}),
             verify=find_verifier(request.verification).verify,

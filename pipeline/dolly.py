@@ -6,7 +6,7 @@ It joins the packages: prompt, tokenizer, models, decoders, race and trace.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -48,11 +48,12 @@ _Compilation = tuple[str, KVPrecision | None]  # a cache policy, and the precisi
 
 
 class Dolly:
-    """A pair of models, compiled and warm. Any number of runs may share it; each owns its caches.
+    """A pair of models, or one alone, compiled and warm. Any number of runs may share it; each owns
+    its caches.
 
     Args:
-        pair: one of the registry's or of the user's; or its name, or a folder that holds `target/`
-            and `draft/`. Its models must be in the store.
+        pair: one of the registry's or of the user's; or its name, or a folder that holds
+            `target/`, and perhaps `draft/`. Its models must be in the store.
         lossless: off, both models run as fast as OpenVINO can make them, and greedy speculative
             text may differ from greedy autoregressive text where two tokens are nearly tied.
         threads: the threads of inference; 0 leaves it to OpenVINO.
@@ -62,7 +63,7 @@ class Dolly:
         kv_memory: limit of all its KV caches together, in bytes; None without a limit.
 
     Attributes:
-        context_length: tokens that both models can attend to, prompt and answer together.
+        context_length: tokens that all models can attend to, prompt and answer together.
         about: the trace's `pair`, of a run with the default caches.
 
     Raises:
@@ -83,7 +84,7 @@ class Dolly:
         self.pair = pair if isinstance(pair, Pair) else find_pair(pair)
         check_device(device)
         store = store or Store()
-        self._folders = [store.folder(model) for model in (self.pair.target, self.pair.draft)]
+        self._folders = [store.folder(model) for model in self.pair.models]
         block = self.pair.block
         self._hidden_layers = OVBlockModel.hidden_layers(block) if block else ()
         folders = [*self._folders, *([block] if block else [])]
@@ -92,7 +93,8 @@ class Dolly:
             remedy = f"needs more than this machine's {in_bytes(memory_bytes())}; choose int4"
             raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
         self.tokenizer = Tokenizer(self._folders[0])
-        self._draft_vocab = shared_vocabulary(self.tokenizer, Tokenizer(self._folders[1]))
+        shared = [shared_vocabulary(self.tokenizer, Tokenizer(each)) for each in self._folders[1:]]
+        self._draft_vocab = min(shared, default=self.tokenizer.size)
         self._kv_memory = KVMemory(kv_memory)
         self._options = RuntimeOptions(
             lossless=lossless,
@@ -104,7 +106,7 @@ class Dolly:
         self._loading = threading.Lock()
         self._compiled: dict[_Compilation, CompiledPair] = {}
         models = self.models()  # described now: they may be unloaded later
-        self.context_length = min(models.target.context_length, models.draft.context_length)
+        self.context_length = min(model.context_length for model in models.models)
         self.about = self.describe(models)
 
     @classmethod
@@ -190,28 +192,28 @@ class Dolly:
     ) -> CompiledPair:
         options = replace(self._options, kv_cache=kv_cache, kv_precision=kv_precision)
         target = OVModel(self._folders[0], options, self._hidden_layers)
-        draft = OVModel(self._folders[1], options)
+        draft = OVModel(self._folders[1], options) if self.pair.draft else None
         block = OVBlockModel(self.pair.block, options) if self.pair.block else None
-        for model in (draft, *([block] if block else [])):
-            self._check_vocabularies(target, model)
+        self._check_vocabularies(target, filter(None, (draft, block)))
         compiled = CompiledPair(target, draft, block, note, self.tokenizer.ask(_TEXT))
-        for model in (target, draft):
+        for model in compiled.models:
             model.share_prefix(self.tokenizer.shared_prefix)
         return compiled
 
-    def _check_vocabularies(self, target: OVModel, draft: OVModel) -> None:
-        """Raises UserError unless the draft can read and propose for the target."""
+    def _check_vocabularies(self, target: OVModel, drafts: Iterable[OVModel]) -> None:
+        """Raises UserError unless the drafts can read and propose for the target."""
         size = self.tokenizer.size
         if target.vocabulary:
             remedy = "has some of its tokenizer's tokens only; it can only be a draft"
             raise UserError("target", self.pair.target.name, remedy)
-        if draft.vocabulary is None:
-            if draft.vocab_size < size:
-                remedy = f"choose one with at least the target's {size} entries"
-                raise UserError("draft vocabulary", draft.vocab_size, remedy)
-        elif (last := int(draft.vocabulary.token_ids[-1])) >= size:
-            remedy = f"is not among the target's {size} tokens; choose the draft made for it"
-            raise UserError("draft vocabulary", f"token id {last}", remedy)
+        for draft in drafts:
+            if draft.vocabulary is None:
+                if draft.vocab_size < size:
+                    remedy = f"choose one with at least the target's {size} entries"
+                    raise UserError("draft vocabulary", draft.vocab_size, remedy)
+            elif (last := int(draft.vocabulary.token_ids[-1])) >= size:
+                remedy = f"is not among the target's {size} tokens; choose the draft made for it"
+                raise UserError("draft vocabulary", f"token id {last}", remedy)
 
     def _crowded(self) -> bool:
         """Whether models for another policy might not fit into memory, or their caches into its
@@ -228,7 +230,7 @@ class Dolly:
 
     def describe(self, models: CompiledPair) -> dict[str, Any]:
         """The trace's `pair`."""
-        block = models.block_draft
+        draft, block = models.draft, models.block_draft
         return {
             "name": self.pair.name,
             "device": self._options.device,
@@ -240,7 +242,7 @@ class Dolly:
             "note": models.note,
             "exact_widths": models.exact_widths,
             "target": _about(self.pair.target.name, models.target),
-            "draft": _about(self.pair.draft.name, models.draft),
+            "draft": draft and _about(self.pair.required_draft.name, draft),
             "block": block and _about(f"{self.pair.name}/block", block),
         }
 
@@ -257,9 +259,12 @@ class Dolly:
 
         Raises:
             UserError: the prompt does not fit into the context, the memory of such caches should be
-                limited and cannot be, or there is no such mode.
+                limited and cannot be, the pair lacks what the drafter needs, or there is no such
+                mode.
         """
         check_mode(mode)
+        if SPECULATIVE in lanes_of(mode):
+            self.pair.check_drafter(request.drafter)
         self._check_limited(request.kv_cache)
         prompt = self.tokenizer.ask(request.instruction, request.context)
         self._budget(request, prompt, find_policy(request.kv_cache).unbounded)
@@ -287,12 +292,13 @@ class Dolly:
         lanes = self.lanes(request, memory).of(
             mode, prompt, sampling, budget, drafter, draft_length
         )
-        draft = models.draft
+        draft: OVModel | None = models.draft
         if models.block_draft and find_drafter(drafter).block_draft:
             draft = models.block_draft
 
         def pools() -> Pools:
-            return {"target_pool": models.target.pool, "draft_pool": draft.pool}
+            of_draft = draft.pool if draft else None
+            return {"target_pool": models.target.pool, "draft_pool": of_draft}
 
         return Prepared(lanes, self.describe(models), pools)
 
@@ -302,10 +308,10 @@ class Dolly:
     def lanes(self, request: Request, memory: AnswerMemory | None = None) -> Lanes:
         """Builds the lanes of a request with its caches; compiles the models on first use."""
         models = self.models_for(request)
-        block = models.block_draft
+        draft, block = models.draft, models.block_draft
         return Lanes(
             target=partial(models.target.sequence, self.tokenizer.size),
-            draft=partial(models.draft.sequence, self._draft_vocab),
+            draft=partial(draft.sequence, self._draft_vocab) if draft else None,
             block_draft=partial(block.block_draft, self._draft_vocab) if block else None,
             memory=AnswerMemory() if memory is None else memory,
             costs=lambda: models.costs,

@@ -67,7 +67,8 @@ class Engine(Protocol):
 
         Raises:
             UserError: the prompt does not fit into the context, the memory of such caches should be
-                limited and cannot be, or there is no such mode.
+                limited and cannot be, the pair lacks what the drafter needs, or there is no such
+                mode.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import find_drafter
-from pipeline.decoding.events import FinishReason
+from pipeline.decoding.events import SPECULATIVE, FinishReason
 from pipeline.decoding.race import Mode, check_mode, lanes_of
 from pipeline.environment import MemoryUse, environment
 from pipeline.models.pairs import Pair
@@ -69,9 +69,12 @@ class Replicas:
         """A run; no replica is asked before it is iterated.
 
         Raises:
-            UserError: the prompt does not fit into the context, or there is no such mode.
+            UserError: the prompt does not fit into the context, the pair lacks what the drafter
+                needs, or there is no such mode.
         """
         check_mode(mode)
+        if SPECULATIVE in lanes_of(mode):
+            self.pair.check_drafter(request.drafter)
         tokenizer = self._tokenizer
         prompt = tokenizer.ask(request.instruction, request.context)
         unbounded = find_policy(request.kv_cache).unbounded

@@ -104,6 +104,15 @@ def open_settings(page):
         next_frame(page)
 
 
+def drafters(page):
+    """The titles in the menu of drafters, without what they explain."""
+    page.get_by_label("Drafter", exact=True).click()
+    page.get_by_role("option").first.wait_for()
+    offered = page.get_by_role("option").all_inner_texts()
+    page.keyboard.press("Escape")
+    return [title.partition(":")[0].removeprefix("✓").strip() for title in offered]
+
+
 def wait_for_end(page, reason="length", skip=True):
     """Both lanes at once: in a replay, one ends before the other. The status and the verdict are
     then those of the end.

@@ -35,7 +35,8 @@ def test_a_pair_of_ones_own_is_any_two_models(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--target", "me/big"], "draft: "),
+        (["--target", "me/big", "--draft", " "], "draft: “ ” — name a model"),
+        (["--target", "me/big", "--draft-weights", "int8"], "draft weights: .* name a --draft"),
         (["--draft", "me/small"], "target: "),
         (["--pair", "dolly-v2-3b", "--target", "a/b", "--draft", "c/d"], "leave it out"),
         (["--pair", "dolly-v2-4b"], "pair: “dolly-v2-4b”"),

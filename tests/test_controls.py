@@ -15,6 +15,7 @@ from pipeline.request import FORM_FIELDS, Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import (
     PLAIN,
+    drafters,
     open_settings,
     opened,
     run,
@@ -23,7 +24,6 @@ from tests.served import (
     wait_for_end,
 )
 from ui import link
-from ui.controls import drafters_of
 from ui.page import Page
 
 LIMITS = {"temperature": (0, 2), "top_p": (0.01, 1), "max_new_tokens": (1, 512)}
@@ -78,7 +78,7 @@ def test_whatever_a_link_says_the_form_can_hold_what_is_taken_from_it(query):
     ],
 )
 def test_what_is_not_possible_is_left_out_and_said(name, value):
-    asked, line = link.read({name: value, "top_k": "7"}, LIMITS, drafters_of(PAIR))
+    asked, line = link.read({name: value, "top_k": "7"}, LIMITS, PAIR.drafters)
     assert asked == {"top_k": 7}
     assert line.startswith(f"link: “{name}=")
 
@@ -206,17 +206,9 @@ def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
 WITH_BLOCK = replace(PAIR, block=Path("a folder"))
 
 
-def drafters(page):
-    page.get_by_label("Drafter", exact=True).click()
-    page.get_by_role("option").first.wait_for()
-    offered = page.get_by_role("option").all_inner_texts()
-    page.keyboard.press("Escape")
-    return [title.partition(":")[0].removeprefix("✓").strip() for title in offered]
-
-
 def test_a_block_draft_is_offered_for_a_pair_that_has_one():
-    assert drafters_of(PAIR) == ["model", "lookup", "hybrid", "memory"]
-    assert drafters_of(WITH_BLOCK) == ["model", "block", "lookup", "hybrid", "memory"]
+    assert PAIR.drafters == ("model", "lookup", "hybrid", "memory")
+    assert WITH_BLOCK.drafters == ("model", "block", "lookup", "hybrid", "memory")
 
 
 def test_another_pair_is_one_click_away_and_brings_its_drafters(browser):

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Autoregressive, Speculative
 from pipeline.decoding.draft_length import Auto, Fixed
-from pipeline.decoding.drafters import DEFAULT_DRAFTER, DRAFTERS, DrafterSetup, find_drafter
+from pipeline.decoding.drafters import (
+    DEFAULT_DRAFTER,
+    DRAFTERS,
+    DrafterSetup,
+    drafters_with,
+    find_drafter,
+)
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Step
@@ -64,10 +71,23 @@ def test_a_block_has_one_price_and_a_copy_none():
     assert (without.draft, without.block_draft) == (0.05, 0.0)
 
 
-def test_a_pair_without_a_block_draft_cannot_draft_blocks():
-    lanes = Lanes(target=Sources().target)
-    with pytest.raises(UserError, match="no block draft; choose another drafter"):
-        lanes.speculative(PROMPT, GREEDY, BUDGET, "block", 4)
+@pytest.mark.parametrize("draft_model", [False, True])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_pair_drafts_with_what_it_has_and_says_what_it_lacks(name, draft_model):
+    """Without any draft, that is what copies; a pair of the paper's has no block draft."""
+    sources = Sources()
+    whole = sources.lanes()
+    lanes = replace(whole, block_draft=None, draft=whole.draft if draft_model else None)
+    offered = drafters_with(draft_model, False)
+    assert offered == (
+        ("model", "lookup", "hybrid", "memory") if draft_model else ("lookup", "memory")
+    )
+    if name in offered:
+        slow = tokens(lanes.autoregressive(PROMPT, GREEDY, BUDGET))
+        assert tokens(lanes.speculative(PROMPT, GREEDY, BUDGET, name, 4)) == slow
+    else:
+        with pytest.raises(UserError, match=f"{name}.*; choose one of {', '.join(offered)}, or"):
+            lanes.speculative(PROMPT, GREEDY, BUDGET, name, 4)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -193,8 +213,6 @@ def test_without_a_block_draft_the_hybrid_takes_the_draft_model():
 def test_an_autoregressive_lane_needs_a_target_alone():
     sources = Sources()
     assert len(tokens(Lanes(target=sources.target).autoregressive(PROMPT, GREEDY, 5))) == 5
-    with pytest.raises(ValueError, match="no draft model"):
-        Lanes(target=sources.target).speculative(PROMPT, GREEDY, 5, DEFAULT_DRAFTER, 4)
     with pytest.raises(ValueError, match="not measured"):
         Lanes(target=sources.target, draft=sources.draft).speculative(
             PROMPT, GREEDY, 5, DEFAULT_DRAFTER, "auto"

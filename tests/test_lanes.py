@@ -239,6 +239,20 @@ def test_buttons_and_keys_step_and_space_plays(page):
     assert_shows(page, recorded())
 
 
+def test_the_end_key_looks_the_same_whatever_its_origin(page):
+    """In Gradio's own version of the stylesheet, too, which writes a class after every comma."""
+    to_the_end(page)
+    looks = page.locator("[data-testid=pane-autoregressive] .text").evaluate(
+        """(text) => ["target", "accepted", "resampled", "bonus"].map((state) => {
+            text.insertAdjacentHTML("beforeend", "<span class=tok><span></span></span>");
+            Object.assign(text.lastChild.dataset, { state, end: "end of text", shapeless: "" });
+            const { maskImage, width } = getComputedStyle(text.lastChild.firstChild, "::before");
+            return `${maskImage} ${width}`;
+        })"""
+    )
+    assert {*looks} == {"none 8px"}
+
+
 def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dolly):
     open_settings(page)
     page.get_by_label("number input for Temperature").fill("1")

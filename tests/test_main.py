@@ -80,7 +80,7 @@ def test_the_pairs_are_listed_with_what_is_ready(capsys):
         (["Why?", "--pair", "nobody"], "pair: “nobody”"),
         (["Why?", "--device", "TPU"], "device: “TPU” — choose CPU"),
         (["Why?", "--device", "AUTO"], "device: “AUTO” — choose CPU"),
-        (["Why?", "--target", "nobody"], "draft: "),
+        (["Why?", "--draft", "nobody"], "target: "),
         (["Why?", "--json", "/nowhere/at/all.json"], "json: "),
         (["Why?", "--json", "/"], "json: “/” — choose a file"),
         (["Why?", "--threads", str(10**20)], f"threads: {10**20} — choose 1 to 1,024"),

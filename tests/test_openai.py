@@ -14,6 +14,7 @@ import pytest
 from gradio_client import Client
 
 from pipeline.errors import UserError
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, own_pair
 from pipeline.request import Request
 from pipeline.trace.explanation import explanations
 from pipeline.trace.reader import parse_trace
@@ -68,7 +69,7 @@ def parsed(*messages, **settings):
 
 
 def asked(*messages, **settings):
-    return parsed(*messages, **settings).request({})
+    return parsed(*messages, **settings).request(PAIRS["dolly-v2-3b"])
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -128,8 +129,8 @@ def test_sampling_is_set_by_the_fields_of_a_request(client, dolly):
         ask(client, temperature=0.7)
     first, second = dolly.started[-2:]
     assert first.trace().request["seed"] != second.trace().request["seed"]
-    settings = {"drafter": "hybrid", "draft_length": "auto"}
-    assert parsed(("user", "Why?"), seed=0).request(settings) == Request("Why?", **settings)
+    begins = Request("Why?", drafter="hybrid", draft_length="auto")
+    assert parsed(("user", "Why?"), seed=0).request(PAIRS[DEFAULT_PAIR]) == begins
     parsed(("user", "Why?"), n=1, tools=[], logprobs=False, stop=None, user="me", store=True)
 
 
@@ -260,18 +261,20 @@ def test_the_same_seed_samples_the_same_text_whatever_was_asked_before():
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize(("block_draft", "drafter"), [(True, "block"), (False, "model")])
-def test_a_seeded_text_depends_on_no_measured_times(block_draft, drafter):
-    settings = {"drafter": "hybrid", "draft_length": "auto"}
-    seeded = parsed(("user", "Why?"), seed=1, temperature=0.5).request(settings, block_draft)
+@pytest.mark.parametrize(
+    ("pair", "drafter"),
+    [
+        (PAIRS[DEFAULT_PAIR], "block"),
+        (PAIRS["dolly-v2-3b"], "model"),
+        (own_pair("me/alone"), "lookup"),
+    ],
+)
+def test_a_seeded_text_depends_on_no_measured_times(pair, drafter):
+    seeded = parsed(("user", "Why?"), seed=1, temperature=0.5).request(pair)
     assert (seeded.drafter, seeded.draft_length) == (drafter, Request("any").draft_length)
     for other in ({"seed": 1}, {"temperature": 0.5}, {"seed": 1, "temperature": 0}):
-        request = parsed(("user", "Why?"), **other).request(settings, block_draft)
-        assert (request.drafter, request.draft_length) == ("hybrid", "auto")
-    kept = parsed(("user", "Why?"), seed=1, temperature=0.5).request(
-        {"drafter": "lookup", "draft_length": 6}, block_draft
-    )
-    assert (kept.drafter, kept.draft_length) == ("lookup", 6)
+        request = parsed(("user", "Why?"), **other).request(pair)
+        assert request == Request("Why?", **{**pair.settings, **other, "seed": request.seed})
 
 
 # --- requests -------------------------------------------------------------------------------------

@@ -299,6 +299,7 @@ def test_a_useless_draft_is_named_once_and_without_flicker():
 # --- in the browser -------------------------------------------------------------------------------
 
 ALARM = "[data-testid=verdict][data-racing=yes][data-alarm={}]"
+TOP = "(element) => element.getBoundingClientRect().top + scrollY"
 
 
 @pytest.mark.parametrize("width", [360, 768, 1366])
@@ -307,7 +308,7 @@ def test_signatures_are_named_while_the_race_runs_and_move_nothing(browser, url,
     dolly.texts, dolly.pause = VARIED, 0.03
     with opened(browser, url, width) as page:
         run(page)
-        page.locator("[data-field=headline_label]").get_by_text("so far").wait_for()
+        page.get_by_test_id("verdict").get_by_text("so far").filter(visible=True).first.wait_for()
         line = page.get_by_test_id("signature")
         places = []
         for name, title in (("", ""), ("memory", "Memory near its limit.")):
@@ -316,9 +317,7 @@ def test_signatures_are_named_while_the_race_runs_and_move_nothing(browser, url,
                 dolly.draft_s = 0.1
                 page.locator(ALARM.format(name)).wait_for()
                 assert title in line.inner_text()
-            top = line.bounding_box()
-            panes = page.locator(".panes").bounding_box()
-            places.append((top["height"], panes["y"] - top["y"]))
+            places.append(page.locator(".panes").evaluate(TOP))
         assert places[0] == places[1]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         wait_for_end(page)

@@ -4,6 +4,7 @@ Only such a process imports the page's libraries and the models' at the same tim
 in that of the tests, both are there already.
 """
 
+import json
 import os
 import shutil
 from contextlib import ExitStack, closing
@@ -12,12 +13,22 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from gradio_client import Client
+from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
 from lab.load.server import Server
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.trace.reader import parse_trace
-from tests.served import assert_shows, opened, run, status_says, to_the_end, wait_for_end
+from tests.served import (
+    assert_shows,
+    drafters,
+    open_settings,
+    opened,
+    run,
+    status_says,
+    to_the_end,
+    wait_for_end,
+)
 from tests.tiny import tiny_folder
 from ui.run.recorded import recorded
 from ui.verdict import verdict
@@ -40,7 +51,8 @@ def apps():
         damaged = shutil.copytree(tiny_folder(), folder / DEFAULT_PAIR)  # as the embedded one
         os.truncate(damaged / "target" / "openvino_model.bin", 100_000)
         pairs = {"folder": folder / "mine", "hub": "dolly-v2-3b", "damaged": damaged}
-        flags = {"embedded": ()} | {name: ("--pair", str(pair)) for name, pair in pairs.items()}
+        flags = {"embedded": (), "alone": ("--target", str(folder / "mine" / "target"))}
+        flags |= {name: ("--pair", str(pair)) for name, pair in pairs.items()}
         apps = {
             name: stack.enter_context(Server("--cache-dir", str(folder / f"cache-{name}"), *more))
             for name, more in flags.items()
@@ -62,6 +74,28 @@ def test_a_pair_in_a_folder_is_loaded_too_and_terminated_the_app_ends_its_race(a
         job = client.submit(**asked, api_name="/race")
         next(iter(job))
         assert app.terminate() == 0
+
+
+def test_a_target_alone_is_raced_with_what_copies_and_every_tab_copes(apps, browser):
+    app = apps["alone"]
+    assert_races(app, "target", browser)
+    with opened(browser, app.url + SHORT) as page:
+        open_settings(page)
+        assert drafters(page) == ["Lookup", "Memory"]
+        run(page, "How many planets are there?")
+        status_says(page, "identical text")
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            expect(page.locator("[role=tabpanel]:visible").first).not_to_be_empty()
+        assert page.get_by_test_id("notice").inner_text() == ""
+    with closing(Client(app.url, verbose=False)) as client:
+        asked = {"instruction": "Why?", "max_new_tokens": 20}
+        whole = client.predict(**asked, drafter="memory", api_name="/trace")
+        trace = parse_trace(json.dumps(whole))
+        assert (trace.pair["draft"], trace.pair["block"]) == (None, None)
+        with pytest.raises(AppError, match="“model” — this pair has no model for it"):
+            client.predict(**asked, drafter="model", api_name="/trace")
+    assert app.errors == ""
 
 
 def assert_races(app, name, browser):
@@ -87,7 +121,8 @@ def assert_shows_a_race_of_real_models(page):
     assert_shows(page, trace)
     told = page.get_by_test_id("verdict").inner_text()
     assert verdict(trace)["headline"] in told
-    assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in told
+    more = page.get_by_test_id("verdict").locator(".more").text_content()
+    assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in more
     page.locator(".plot .bars").first.wait_for()
 
 
@@ -105,9 +140,9 @@ def test_where_a_pair_cannot_be_had_the_page_says_why_and_offers_the_embedded(ap
         assert "\n" not in notice.inner_text()
         page.get_by_role("button", name="Load", exact=True).click()
         status_says(page, "Ready")
-        assert page.locator("header .about").inner_text().startswith(f"{EMBEDDED.title} · CPU")
         run(page, "How many planets are there?")
         status_says(page, "identical text")
+        expect(page.get_by_test_id("model")).to_contain_text(EMBEDDED.title, use_inner_text=True)
     assert served_pair(apps[name]) == DEFAULT_PAIR
     (line,) = apps[name].errors.splitlines()
     assert LINES[name] in line

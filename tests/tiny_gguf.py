@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -20,10 +21,14 @@ def vocabulary() -> list[str]:
     return [*sorted(ByteLevel.alphabet()), *joined, *SPECIAL]
 
 
-def write_gguf(path: Path, architecture: str = "qwen2") -> Path:
-    """The file; another architecture makes one that transformers does not read."""
+def write_gguf(path: Path, architecture: str = "qwen2", pieces: Sequence[str] = ()) -> Path:
+    """The file; another architecture makes one that transformers does not read.
+
+    Args:
+        pieces: its tokens, if not those of `vocabulary`.
+    """
     random = np.random.default_rng(0)
-    pieces = vocabulary()
+    pieces = [*pieces] or vocabulary()
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_block_count(LAYERS)

@@ -180,7 +180,7 @@ class Controls:
         Args:
             drafter: the form's, which is replaced if the pair does not have it.
         """
-        choices = drafters_of(loader.pair)
+        choices = loader.pair.drafters
         menu_of_drafters = gr.Dropdown(_titles(choices))
         if drafter is not None and drafter not in choices:
             value = self._begins(loader.pair)["drafter"]
@@ -219,7 +219,7 @@ class Controls:
             about = {"value": begins[name], "label": setting.title, "elem_id": f"set-{name}"}
             about["info"] = f"{setting.help[:1].upper()}{setting.help[1:]}" or None
             if setting.choices:
-                menu = _titles(drafters_of(pair)) if name == "drafter" else _menu(setting)
+                menu = _titles(pair.drafters) if name == "drafter" else _menu(setting)
                 field = gr.Dropdown(menu, min_width=150, **about)
             elif setting.step:
                 low, high = self.limits.get(name, (setting.low, setting.high))
@@ -238,11 +238,6 @@ def _typed(value: Any) -> Any:
     if value == "":
         return None
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def drafters_of(pair: Pair) -> list[str]:
-    """The names of the drafters that can draft for the pair."""
-    return [spec.name for spec in DRAFTERS.values() if spec.fits(pair.block is not None)]
 
 
 def _titles(drafters: Sequence[str]) -> list[tuple[str, str]]:

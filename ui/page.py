@@ -16,7 +16,7 @@ from pipeline.errors import UserError
 from ui import api, health, hosts, link, modules, tour
 from ui.chat.routes import Chat
 from ui.component import ASSETS, QUIET, component, fields, hidden
-from ui.controls import Controls, drafters_of
+from ui.controls import Controls
 from ui.errors import logged_line
 from ui.header import Status, header_fields, offer, readiness
 from ui.inputs import CheckedBlocks, Refusing
@@ -299,7 +299,7 @@ class Page:
 
     def fill_from_link(self, session: Session, request: gr.Request) -> Updates:
         """Handles the opening of the page: fills the form from the link, if it has values."""
-        drafters = drafters_of(self._loader.pair)
+        drafters = self._loader.pair.drafters
         asked, line = link.read(request.query_params, self._controls.limits, drafters)
         # An empty line would remove another event's notice.
         notice = self._update(session, Changes(notice=line)) if line else {}

@@ -170,7 +170,7 @@ def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
     pairs = {_SHIPPED: shipped}
     for weights in _WEIGHTS:
         target = yield from in_precision(shipped.target, weights, store)
-        draft = yield from in_precision(shipped.draft, weights, store)
+        draft = yield from in_precision(shipped.required_draft, weights, store)
         pairs[weights] = replace(shipped, target=target, draft=draft, block=None)
     dollies: dict[str, Dolly] = {}
     for cell, pair in pairs.items():
@@ -198,7 +198,7 @@ def _peaks(setup: Setup, dollies: Mapping[str, Dolly]) -> Generator[Result, None
         dolly, shipped = dollies[each.weights], each.weights == _SHIPPED
         found[each] = Footprint(
             target=store.folder(dolly.pair.target),
-            draft=store.folder(dolly.pair.draft) if each.speculative else None,
+            draft=store.folder(dolly.pair.required_draft) if each.speculative else None,
             prompt=dolly.tokenizer.ask(*[*_PROMPTS.values()][-1]),
             max_new_tokens=_FOOTPRINT_TOKENS,
             kv_cache=_POLICIES[each.cache],

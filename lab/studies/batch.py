@@ -128,7 +128,7 @@ def decoded(dolly: Dolly, size: int, method: Method, max_new_tokens: int) -> Mea
 
     if method.length:
         accept = _accept(method, size * max_new_tokens)
-        drafted = batch(models.draft)
+        drafted = batch(models.required_draft)
         rounds = [*speculative(batch(models.target), drafted, writing, method.length, accept)]
     else:
         rounds = [*autoregressive(batch(models.target), writing)]

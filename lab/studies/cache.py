@@ -177,7 +177,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     def load(kind: str, precision: KVPrecision) -> tuple[OVModel, OVModel]:
         pair = setup.choice.pair
         target, draft = (
-            setup.compiled(model, kind, precision) for model in (pair.target, pair.draft)
+            setup.compiled(model, kind, precision) for model in (pair.target, pair.required_draft)
         )
         return target, draft
 

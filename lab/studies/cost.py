@@ -139,7 +139,8 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
     dolly = yield from setup.pair()
     pair, store = dolly.pair, setup.choice.store
-    folders = {"target": store.folder(pair.target), "draft": store.folder(pair.draft)}
+    folders = {"target": store.folder(pair.target)}
+    folders |= {"draft": store.folder(pair.draft)} if pair.draft else {}
     folders |= {"block": pair.block} if pair.block else {}
     sizes = {name: bytes_per_pass(read_model(folder)) for name, folder in folders.items()}
     budget, repeats = setup.options.max_new_tokens, setup.repeats or _REPEATS

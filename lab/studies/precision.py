@@ -48,7 +48,10 @@ Peaks = Mapping[tuple[Weights, Weights], int | None]
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     models: dict[tuple[str, Weights], Model] = {}
-    for role, model in (("target", setup.choice.pair.target), ("draft", setup.choice.pair.draft)):
+    for role, model in (
+        ("target", setup.choice.pair.target),
+        ("draft", setup.choice.pair.required_draft),
+    ):
         for weights in _EVERY:
             models[role, weights] = yield from in_precision(model, weights, setup.choice.store)
     dollies: dict[tuple[Weights, Weights], Dolly] = {}

@@ -14,6 +14,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.decoding.drafters import check_drafter
+from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.lm import BlockDraft, CausalLM, Hidden, Output
 from pipeline.decoding.sampling import Logits
@@ -50,6 +52,8 @@ def recalled(lanes: Lanes, context: Sequence[int], top_k: int) -> Recalled:
         context: at least two tokens.
         top_k: how many of the likeliest tokens keep their logits; no fewer may be sampled from.
     """
+    check_drafter(MODEL.name, lanes.draft is not None, False)
+    assert lanes.draft
     models = [new(()) for new in (lanes.target, lanes.draft)]
     block = lanes.block_draft() if lanes.block_draft else None
     numbers = Numbers([models[1].token_ids, *([] if block is None else [block.token_ids])])

@@ -17,6 +17,7 @@ from typing import Any
 from lab.training.command import Command
 from lab.training.files import replacing_folder, write_json
 from pipeline.errors import UserError
+from pipeline.models import gguf_file
 from pipeline.text.prompt import END_KEY, INSTRUCTION_KEY, RESPONSE_KEY
 
 BASE = "base"
@@ -43,32 +44,21 @@ def main(command: Command) -> None:
 
 
 def read_gguf(file: Path | None, sha256: str) -> tuple[Any, Any]:
-    """The model in float32, dequantised by transformers, and its tokenizer (of `tokenizers`).
+    """The model in float32 and its tokenizer (of `tokenizers`); the file is checked.
 
     Args:
         sha256: of the file; empty for any.
 
     Raises:
-        UserError: it is not there, another one, damaged, or of an architecture that transformers
-            does not read.
+        UserError: it is not there, another one, or cannot be read.
     """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     if file is None or not file.is_file():
         raise UserError("model", str(file or ""), "name the GGUF file with --model")
     with file.open("rb") as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()
     if sha256 and found != sha256:
         raise UserError("model", f"{file.name}, SHA-256 {found}", f"must be the file {sha256}")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        model = AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32
-        )
-    except Exception as error:  # a truncated file raises nearly anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError("model", str(file), f"cannot be read ({reason}); get it again") from None
+    model, tokenizer = gguf_file.read_gguf(file)
     # The file may hold the embedding apart from the head, where both were one before they were
     # quantised. The head's is the more precise.
     model.config.tie_word_embeddings = True

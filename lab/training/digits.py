@@ -164,7 +164,7 @@ def _write_tokens(path: Path) -> None:
 def card(folder: Path, work: Path, recipes: tuple[Recipe, Recipe], nats: list[float]) -> str:
     """The model card, with what the pair in a folder measures; `nats` a pixel, held out."""
     pair = Digits(folder)
-    compiled = (pair.models.target, pair.models.draft)
+    compiled = pair.models.models
     seconds = {row["phase"]: row["seconds"] for row in read_lines(work / LOSSES)}  # the last
     about = [
         ("shape", *(f"GPT-2, layers: {each.layers}, width {each.width}" for each in recipes)),

@@ -13,7 +13,7 @@ from typing import Literal
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Autoregressive, Ends, Speculative
 from pipeline.decoding.draft_length import Auto, DraftLength, Fixed
-from pipeline.decoding.drafters import DrafterSetup, DrafterSpec, find_drafter
+from pipeline.decoding.drafters import DrafterSetup, DrafterSpec, check_drafter, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Event
 from pipeline.decoding.lm import BlockDraft, CausalLM
@@ -22,10 +22,6 @@ from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Verify, verify
 
 NewSequence = Callable[[Sequence[int]], CausalLM]  # of the prompt that it will read
-
-
-def _no_draft_model(prompt: Sequence[int]) -> CausalLM:
-    raise ValueError("these lanes have no draft model")
 
 
 def _no_costs() -> Costs:
@@ -38,7 +34,7 @@ class Lanes:
 
     Attributes:
         target, draft: return a new sequence of the model, which may already hold a prefix of the
-            prompt.
+            prompt. None without a draft.
         block_draft: returns a new sequence of the block draft; None without one.
         memory: the earlier texts that a drafter may copy.
         costs: returns the pair's; called only for drafters and draft lengths that need them.
@@ -50,7 +46,7 @@ class Lanes:
     """
 
     target: NewSequence
-    draft: NewSequence = _no_draft_model
+    draft: NewSequence | None = None
     block_draft: Callable[[], BlockDraft] | None = None
     memory: AnswerMemory = field(default_factory=AnswerMemory)
     costs: Callable[[], Costs] = _no_costs
@@ -107,13 +103,14 @@ class Lanes:
             draft_length: K, or "auto" for the fastest by measured costs.
 
         Raises:
-            UserError: there is no such drafter.
+            UserError: there is no such drafter, or it needs a model that is missing.
         """
+        check_drafter(drafter, self.draft is not None, self.block_draft is not None)
         spec, target = find_drafter(drafter), self.target(prompt)
         setup = DrafterSetup(
             vocab_size=target.vocab_size,
             end_ids=self.end_ids,
-            draft_model=partial(self.draft, prompt),
+            draft_model=partial(self.draft, prompt) if self.draft else None,
             block_draft=self.block_draft,
             memory=self.memory,
             costs=self.costs,

@@ -53,7 +53,7 @@ class Choice:
             remedy = f"needs about {in_bytes(needed)}{both} and this machine has {there}"
             remedy += "; choose --weights int4"
             raise UserError("pair", self.pair.name, f"{remedy}, or a smaller pair")
-        for model in (self.pair.target, self.pair.draft):
+        for model in self.pair.models:
             yield from self.store.obtain(model)
 
 
@@ -64,10 +64,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--pair",
         metavar="NAME",
-        help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ (default: {DEFAULT_PAIR})",
+        help=f"{', '.join(PAIRS)}, or a folder with target/ and draft/ or without "
+        f"(default: {DEFAULT_PAIR})",
     )
-    add("--target", metavar="MODEL", help="a pair of yours: name on the hub, perhaps @revision, or")
-    add("--draft", metavar="MODEL", help="folder with a checkpoint or an OpenVINO IR")
+    add(
+        "--target",
+        metavar="MODEL",
+        help="a model of yours: name on the hub, perhaps @revision, folder with a checkpoint or an "
+        "OpenVINO IR, or GGUF file",
+    )
+    add("--draft", metavar="MODEL", help="its draft, likewise (default: none, lookup drafts)")
     add("--weights", choices=weights, help="of models that are fetched (default: int8)")
     add("--draft-weights", choices=weights, help="of the draft (default: as --weights)")
     add("--device", default="CPU", help="CPU (default), or what else OpenVINO lists here")
@@ -87,12 +93,14 @@ def chosen(options: argparse.Namespace) -> Choice:
     if any(own):
         if options.pair:
             raise UserError("pair", options.pair, "leave it out beside --target and --draft")
-        pair = own_pair(options.target or "", options.draft or "")
+        pair = own_pair(options.target or "", options.draft)
     else:
         pair = find_pair(options.pair or DEFAULT_PAIR)
     store = Store(options.cache_dir)
+    if options.draft_weights and not pair.draft:
+        raise UserError("draft weights", options.draft_weights, "name a --draft, or leave it out")
     weights = options.weights, options.draft_weights or options.weights
-    for wanted, model in zip(weights, (pair.target, pair.draft), strict=True):
+    for wanted, model in zip(weights, pair.models, strict=False):
         if wanted and store.fixed(model):
             remedy = f"{model.name} is an IR, whose weights stay as they are; leave it out"
             raise UserError("weights", wanted, remedy)
@@ -101,7 +109,7 @@ def chosen(options: argparse.Namespace) -> Choice:
         pair = replace(
             pair,
             target=replace(pair.target, remote_code=True),
-            draft=replace(pair.draft, remote_code=True),
+            draft=pair.draft and replace(pair.draft, remote_code=True),
         )
     kv_memory = parse_bytes(options.kv_memory) if options.kv_memory else None
     if not 0 <= options.threads <= _MOST_THREADS:
@@ -115,22 +123,23 @@ def state(pair: Pair, store: Store) -> str:
     if pair.memory_bytes > memory_bytes():
         there = in_bytes(memory_bytes())
         return f"too large: needs about {in_bytes(pair.memory_bytes)}, this machine has {there}"
-    missing = [m for m in (pair.target, pair.draft) if store.find(m) is None]
+    missing = [m for m in pair.models if store.find(m) is None]
     if not missing:
         return "ready"
-    return f"to be downloaded: about {in_bytes(sum(m.download_bytes for m in missing))} at most"
+    size = sum(model.download_bytes for model in missing)
+    return f"to be downloaded: about {in_bytes(size)} at most" if size else "to be converted"
 
 
 def listing(store: Store) -> Iterator[tuple[str, ...]]:
     """A table of the registry's pairs, its heading first."""
     yield "pair", "target", "draft", "parameters", "memory", "licence", "here"
     for pair in PAIRS.values():
-        models = (pair.target, pair.draft)
         yield (
             pair.name,
-            *(model.name for model in models),
-            " + ".join(f"{model.parameters / 1e6:,.0f} M" for model in models),
+            pair.target.name,
+            pair.draft.name if pair.draft else "none",
+            " + ".join(f"{model.parameters / 1e6:,.0f} M" for model in pair.models),
             in_bytes(pair.memory_bytes),
-            " + ".join(dict.fromkeys(model.licence for model in models)),
+            " + ".join(dict.fromkeys(model.licence for model in pair.models)),
             state(pair, store),
         )

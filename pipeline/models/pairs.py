@@ -1,4 +1,7 @@
-"""The registry of model pairs: targets, drafts, and their descriptions."""
+"""The registry of model pairs: targets, drafts, and their descriptions.
+
+A target alone is a pair without a draft.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
+from pipeline.decoding.drafters import DEFAULT_DRAFTER, check_drafter, drafters_with
+from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.errors import UserError
 
 Weights = Literal["f32", "fp16", "int8", "int4", "int4-sym"]
@@ -30,7 +35,7 @@ class Model:
 
     Args:
         id: its name on the Hugging Face Hub, with `@revision` for another one than main; or a
-            folder with a transformers checkpoint or an OpenVINO IR.
+            folder with a transformers checkpoint or an OpenVINO IR; or a GGUF file.
         weights: the precision of the weights in the IR; an existing IR keeps its own.
         parameters: their approximate number; 0 if unknown.
         licence: as named by its publisher.
@@ -49,7 +54,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """A display name; for a folder, the last two parts of its path."""
+        """A display name; for a folder or a file, the last two parts of its path."""
         return "/".join(PurePath(self.id).parts[-2:])
 
     @property
@@ -75,13 +80,13 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target and its draft.
+    """A target and its draft, if it has one.
 
     Args:
         name: on the command line.
         title: on the page.
         note: one line that describes the pair and its limits.
-        target, draft: the models, which must have the same tokenizer.
+        target, draft: the models, which must have the same tokenizer. None without a draft.
         block: the folder of a block draft's IR for the target, if there is one.
         examples: example requests for the page.
     """
@@ -90,29 +95,56 @@ class Pair:
     title: str
     note: str
     target: Model
-    draft: Model
+    draft: Model | None
     examples: tuple[Example, ...]
     block: Path | None = None
 
     @property
+    def models(self) -> tuple[Model, ...]:
+        """The target, then the draft if there is one."""
+        return (self.target, self.draft) if self.draft else (self.target,)
+
+    @property
+    def required_draft(self) -> Model:
+        """The draft, for what compares draft models.
+
+        Raises:
+            UserError: there is none.
+        """
+        if self.draft is None:
+            raise UserError("pair", self.name, "has no draft model; choose a pair that has one")
+        return self.draft
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The names of the drafters that can draft for it, in the order of menus."""
+        return drafters_with(self.draft is not None, self.block is not None)
+
+    def check_drafter(self, name: str) -> None:
+        """Raises UserError unless that drafter can draft for it."""
+        check_drafter(name, self.draft is not None, self.block is not None)
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """What the page begins with, as fields of a `Request`, where that is not the default: the
-        fastest for a pair with a block draft.
+        fastest for a pair with a block draft, and what there is without a draft.
         """
-        return {"drafter": "hybrid", "draft_length": "auto"} if self.block else {}
+        if self.block:
+            return {"drafter": "hybrid", "draft_length": "auto"}
+        if DEFAULT_DRAFTER in self.drafters:
+            return {}
+        return {"drafter": LOOKUP.name, "draft_length": "auto"}
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate memory of both running models."""
-        return self.target.memory_bytes + self.draft.memory_bytes
+        """Approximate memory of its running models."""
+        return sum(model.memory_bytes for model in self.models)
 
     def with_weights(self, target: Weights | None, draft: Weights | None) -> Pair:
         """The pair with other precisions; None keeps the current one."""
-        return replace(
-            self,
-            target=replace(self.target, weights=target or self.target.weights),
-            draft=replace(self.draft, weights=draft or self.draft.weights),
-        )
+        smaller = self.draft and replace(self.draft, weights=draft or self.draft.weights)
+        larger = replace(self.target, weights=target or self.target.weights)
+        return replace(self, target=larger, draft=smaller)
 
 
 _HIGH_TEMPERATURE = {"temperature": 1.5, "draft_length": 8}
@@ -157,9 +189,28 @@ _EXAMPLES = (
         settings=_HIGH_TEMPERATURE,
     ),
 )
+_CODE_EXAMPLES = (
+    Example(
+        "Fibonacci numbers", "Write a Python function that returns the first n Fibonacci numbers."
+    ),
+    Example(
+        "Type hints: much to copy",
+        "Add type hints to this function.",
+        "def mean(values, weights=None):\n"
+        "    if weights is None:\n"
+        "        weights = [1] * len(values)\n"
+        "    total = sum(value * weight for value, weight in zip(values, weights))\n"
+        "    return total / sum(weights)",
+    ),
+    Example("Reverse a linked list", "Explain how to reverse a linked list, with code in C."),
+)
 _DOLLY = {
     size: Model(f"databricks/dolly-v2-{size}", parameters=parameters, licence="MIT")
     for size, parameters in (("3b", 2_775_086_080), ("7b", 6_856_056_832), ("12b", 11_841_894_400))
+}
+_QWEN_CODER = {
+    size: Model(f"Qwen/Qwen2.5-Coder-{name}-Instruct", parameters=count, licence="Apache-2.0")
+    for size, name, count in (("0.5b", "0.5B", 494_032_768), ("1.5b", "1.5B", 1_543_714_304))
 }
 _PYTHIA = {
     size: Model(f"EleutherAI/pythia-{size}", parameters=parameters, licence="Apache-2.0")
@@ -195,12 +246,21 @@ PAIRS = {
         _dolly("3b", _PYTHIA["160m"]),
         _dolly("7b", _PYTHIA["410m"]),
         _dolly("12b", _DOLLY["3b"]),
+        Pair(
+            name="qwen2.5-coder-1.5b",
+            title="Qwen2.5-Coder 1.5B Instruct, draft 0.5B",
+            note="Qwen’s model for code, of 2024, in its own chat format. Its answers can be "
+            "wrong.",
+            target=_QWEN_CODER["1.5b"],
+            draft=_QWEN_CODER["0.5b"],
+            examples=_CODE_EXAMPLES,
+        ),
     )
 }
 
 
 def find_pair(name: str | Path) -> Pair:
-    """The pair of that name, or the one in a folder that holds `target/` and `draft/`, and perhaps
+    """The pair of that name, or the one in a folder that holds `target/`, and perhaps `draft/` and
     `block/`.
 
     Raises:
@@ -209,18 +269,21 @@ def find_pair(name: str | Path) -> Pair:
     return PAIRS.get(str(name)) or _in_folder(name)
 
 
-def own_pair(target: str, draft: str) -> Pair:
-    """A pair of the user: each model a name on the hub, or a folder with a checkpoint or an IR."""
+def own_pair(target: str, draft: str | None = None) -> Pair:
+    """A pair of the user: each model a name on the hub, a folder with a checkpoint or an IR, or a
+    GGUF file.
+    """
     for model, value in (("target", target), ("draft", draft)):
-        if not value.strip():
-            raise UserError(model, value, "name a model on the hub, or a folder")
-    last = [Path(source.split("@")[0]).name for source in (target, draft)]
+        if value is not None and not value.strip():
+            remedy = "name a model on the hub, a folder or a GGUF file"
+            raise UserError(model, value, remedy)
+    last = [Path(source.split("@")[0]).name for source in (target, draft or "")]
     return Pair(
         name=_own_name(last[0]),
-        title=f"{last[0]}, draft {last[1]}",
-        note="Your own pair.",
+        title=f"{last[0]}, {f'draft {last[1]}' if draft else 'without a draft'}",
+        note="Your own pair." if draft else "Your own model.",
         target=Model(target),
-        draft=Model(draft),
+        draft=Model(draft) if draft else None,
         examples=_EXAMPLES,
     )
 
@@ -229,15 +292,15 @@ def _in_folder(name: str | Path) -> Pair:
     """A pair in a user's folder. The name is arbitrary text, which may be no valid path."""
     try:
         folder = Path(name)
-        found = (folder / "target").is_dir() and (folder / "draft").is_dir()
+        found = (folder / "target").is_dir()
     except (OSError, ValueError):
         found = False
     if not found:
-        choices = f"choose {', '.join(PAIRS)}, or a folder that holds target/ and draft/"
+        choices = f"choose {', '.join(PAIRS)}, or a folder that holds target/, perhaps draft/"
         raise UserError("pair", str(name), choices)
-    pair = own_pair(str(folder / "target"), str(folder / "draft"))
+    draft, block = folder / "draft", folder / "block"
+    pair = own_pair(str(folder / "target"), str(draft) if draft.is_dir() else None)
     name = _own_name(folder.name)
-    block = folder / "block"
     return replace(
         pair,
         name=name,

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.errors import UserError
 from pipeline.models.export import check_checkpoint, export
+from pipeline.models.gguf_file import check_gguf, is_gguf, named_gguf, write_checkpoint
 from pipeline.models.hub import Hub
 from pipeline.models.pairs import Model, Pair
 from pipeline.models.pickled import is_pickled, write_safetensors
@@ -57,8 +58,7 @@ class Store:
         kept = self._place(model)
         if not (kept / _XML).is_file():
             return None
-        newer = source and (source / "config.json").is_file() and _newer(source, kept)
-        return None if newer else kept
+        return None if source and _newer(source, kept) else kept
 
     def fixed(self, model: Model) -> bool:
         """Whether it is a folder with an IR, whose weights keep their precision."""
@@ -74,7 +74,7 @@ class Store:
         found = self.find(model)
         if found is None:
             local = _local(model)
-            if local and not any(_has_weights(file.name) for file in local.iterdir()):
+            if local and not is_gguf(local) and not _weights_of(local):
                 remedy = f"holds neither an {_XML} nor a checkpoint; name another folder"
                 raise UserError("model", model.id, remedy)
             get = f"python -m pipeline.convert {model.id} --weights {model.weights}"
@@ -82,7 +82,7 @@ class Store:
         return found
 
     def ready(self, pair: Pair) -> bool:
-        return bool(self.find(pair.target) and self.find(pair.draft))
+        return all(map(self.find, pair.models))
 
     def obtain(self, model: Model) -> Iterator[Progress]:
         """Fetches the model if it is missing: a published IR if there is one, else a checkpoint,
@@ -102,7 +102,7 @@ class Store:
     def checkpoint(
         self, model: Model, files: Files | None = None
     ) -> Generator[Progress, None, Path]:
-        """Fetches a model's checkpoint, unless it is a folder; returns the folder.
+        """Fetches a model's checkpoint, unless it is a folder or a GGUF file; returns where it is.
 
         Args:
             files: all of its repository, if they are known.
@@ -111,7 +111,10 @@ class Store:
             UserError: it cannot be fetched, or cannot be exported.
         """
         if source := _local(model):
-            check_checkpoint(source, model.remote_code)
+            if is_gguf(source):
+                check_gguf(source)
+            else:
+                check_checkpoint(source, model.remote_code)
             return source
         own = files or self._hub.files(model.id)
         wanted = _checkpoint_files(model, own)
@@ -140,6 +143,8 @@ class Store:
             lock.release()
 
     def _obtained(self, model: Model) -> Iterator[Progress]:
+        if named_gguf(model.id) and not _local(model):
+            raise UserError("model", model.id, "is not there; name a GGUF file")
         own = {} if _local(model) else self._hub.files(model.id)
         if ready := own and self._ready_ir(model, own):
             name, files = ready
@@ -153,7 +158,7 @@ class Store:
         local = _local(model)
         name = local.name if local else model.id
         path = re.sub(r"[^\w.-]+", "--", name)
-        if local:  # several folders may have the same name
+        if local:  # several folders or files may have the same name
             path += "-" + sha256(str(local.resolve()).encode()).hexdigest()[:8]
         return self.root / f"{path}--{model.weights}"
 
@@ -192,10 +197,12 @@ def _default() -> Path:
 
 
 def _local(model: Model) -> Path | None:
-    """The folder that it names, if there is one. The id is arbitrary text, maybe no valid path."""
+    """The folder or GGUF file that it names, if there is one. The id is arbitrary text, maybe no
+    valid path.
+    """
     try:
-        folder = Path(model.id)
-        return folder if model.id and folder.is_dir() else None
+        path = Path(model.id)
+        return path if model.id and (path.is_dir() or is_gguf(path)) else None
     except (OSError, ValueError):
         return None
 
@@ -215,10 +222,15 @@ def _has_weights(name: str) -> bool:
     return name.endswith(_WEIGHTS) or is_pickled(name)
 
 
+def _weights_of(folder: Path) -> list[Path]:
+    return [file for file in folder.iterdir() if _has_weights(file.name)]
+
+
 def _newer(source: Path, kept: Path) -> bool:
-    """Whether a checkpoint changed after it was converted."""
-    weights = [file for file in source.iterdir() if _has_weights(file.name)]
-    last = max((file.stat().st_mtime for file in weights), default=0.0)
+    """Whether a checkpoint, if there is still one, changed after it was converted."""
+    whole = (source / "config.json").is_file()
+    files = [source] if is_gguf(source) else _weights_of(source) if whole else []
+    last = max((file.stat().st_mtime for file in files), default=0.0)
     return last > (kept / _XML).stat().st_mtime
 
 
@@ -270,7 +282,11 @@ def _export(reports: Any, log: Path, source: Path, out: Path, model: Model) -> N
     with suppress(OSError):  # Windows keeps a file that is open
         log.unlink()  # both processes still have it open, and a kill leaves nothing
     try:
-        if not any(source.glob(f"*{_WEIGHTS}")):
+        if is_gguf(source):
+            reports.put(Progress("reading the GGUF file"))
+            whole, source = source, out.with_name(f".{out.name}-{os.getpid()}-checkpoint")
+            write_checkpoint(whole, source)
+        elif not any(source.glob(f"*{_WEIGHTS}")):
             pickled, source = source, _unpickled(out, model)
             write_safetensors(pickled, source, reports.put)
         export(source, out, model.weights, reports.put, model.remote_code)

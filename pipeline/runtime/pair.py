@@ -1,4 +1,4 @@
-"""A pair's two models, compiled for one cache policy, with their measured costs."""
+"""A pair's models, compiled for one cache policy, with their measured costs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from time import monotonic
 
 from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
+from pipeline.errors import UserError
 from pipeline.progress import Progress
 from pipeline.runtime.block import TYPICAL_ROWS, OVBlockModel
 from pipeline.runtime.model import OVModel
@@ -33,18 +34,18 @@ def measure_costs(
 
 
 class CompiledPair:
-    """Both models, warmed up and shared by all runs with this policy.
+    """The models, warmed up and shared by all runs with this policy.
 
     Args:
-        target, draft: compiled for the same policy.
-        block_draft: likewise, if there is one.
+        target: compiled for the policy.
+        draft, block_draft: likewise, if there is one.
         note: the reason for another policy than the requested one; empty otherwise.
         text: token ids of any text, to compare the target's forward passes over it.
 
     Attributes:
         exact_widths: whether a token's logits are the same to the bit in forward passes of every
             number of tokens, here and now: a property of this machine's kernels.
-        policy: the policy of both models' caches.
+        policy: of the models' caches.
         measured: the costs of forward passes, as measured last; None before.
         stats: acceptance statistics by way of verification, and then by drafter, of all generations
             with these models.
@@ -53,7 +54,7 @@ class CompiledPair:
     def __init__(
         self,
         target: OVModel,
-        draft: OVModel,
+        draft: OVModel | None,
         block_draft: OVBlockModel | None = None,
         note: str = "",
         text: Sequence[int] = (),
@@ -63,9 +64,25 @@ class CompiledPair:
         self.stats: dict[str, dict[str, AcceptanceStats]] = {}
         self.measured: Measurement | None = None
         self._measured_at = 0.0
-        for model in (target, draft, *([block_draft] if block_draft else [])):
+        for model in (*self.models, *([block_draft] if block_draft else [])):
             model.warm_up()
         self.exact_widths = target.exact_widths(text)
+
+    @property
+    def models(self) -> tuple[OVModel, ...]:
+        """The target, then the draft model if there is one."""
+        return (self.target, self.draft) if self.draft else (self.target,)
+
+    @property
+    def required_draft(self) -> OVModel:
+        """The draft model, for what needs one.
+
+        Raises:
+            UserError: there is none.
+        """
+        if self.draft is None:
+            raise UserError("pair", "a target alone", "choose one with a draft model")
+        return self.draft
 
     @property
     def costs(self) -> Costs:

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from pipeline.decoding.drafters import find_drafter
 from pipeline.decoding.drafters.block import BLOCK
+from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.errors import UserError
+from pipeline.models.pairs import Pair
 from pipeline.request import MAX_SEED, SETTINGS, Request
 
 # The fields of a `Request` that clients set by the same name; and, for errors, all parameters.
@@ -104,12 +105,8 @@ class ChatRequest(BaseModel):
         """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def request(self, settings: Mapping[str, Any], block_draft: bool = False) -> Request:
-        """The request to the pair.
-
-        Args:
-            settings: the pair's defaults.
-            block_draft: whether it has a block draft.
+    def request(self, pair: Pair) -> Request:
+        """The request to the pair, with its defaults.
 
         Raises:
             UserError: a value is outside its range.
@@ -129,8 +126,8 @@ class ChatRequest(BaseModel):
             raise UserError("top_logprobs", self.top_logprobs, "set logprobs to true")
         if self.logprobs:
             given["logprobs"] = self.top_logprobs or 0
-        if seeded and given.get("temperature"):
-            settings = _untimed(settings, block_draft)
+        sampled = seeded and given.get("temperature")
+        settings = _untimed(pair) if sampled else pair.settings
         try:
             return Request(last.content, context, **{**settings, **given})
         except UserError as error:
@@ -139,15 +136,12 @@ class ChatRequest(BaseModel):
             raise UserError(name, _plain(error.value), error.remedy) from None
 
 
-def _untimed(settings: Mapping[str, Any], block_draft: bool) -> dict[str, Any]:
-    """The settings without those by which a seeded text depends on measured times or on earlier
-    requests.
+def _untimed(pair: Pair) -> dict[str, Any]:
+    """The pair's settings without those by which a seeded text depends on measured times or on
+    earlier requests.
     """
-    drafter = settings.get("drafter", MODEL.name)
-    if find_drafter(drafter).compares:
-        drafter = BLOCK.name if block_draft else MODEL.name
-    fixed = settings.get("draft_length") not in (None, "auto")
-    kept = {name: value for name, value in settings.items() if name != "draft_length" or fixed}
+    drafter = next(each.name for each in (BLOCK, MODEL, LOOKUP) if each.name in pair.drafters)
+    kept = {name: value for name, value in pair.settings.items() if value != "auto"}
     return {**kept, "drafter": drafter}
 
 

@@ -118,7 +118,7 @@ class Chat:
         asked = parse_chat_request(await self._body(http))
         engine = self._engine()
         mode, pair = _mode(engine, asked.model), engine.pair
-        request = asked.request(pair.settings, pair.block is not None)
+        request = asked.request(pair)
         if len(self.open) + self._visitors() >= self._queue_size + self._turn.at_once:
             line = f"at most {self._queue_size} may wait; try again later"
             raise ChatError(429, str(UserError("queue", "full", line)))

@@ -9,7 +9,16 @@ from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.errors import UserError
 
-__all__ = ["DEFAULT_DRAFTER", "DRAFTERS", "Drafter", "DrafterSetup", "DrafterSpec", "find_drafter"]
+__all__ = [
+    "DEFAULT_DRAFTER",
+    "DRAFTERS",
+    "Drafter",
+    "DrafterSetup",
+    "DrafterSpec",
+    "check_drafter",
+    "drafters_with",
+    "find_drafter",
+]
 
 # By name, in the order of menus.
 DRAFTERS: dict[str, DrafterSpec] = {
@@ -27,3 +36,16 @@ def find_drafter(name: str) -> DrafterSpec:
     if name not in [*DRAFTERS]:  # a list, since a user's value may not be hashable
         raise UserError("drafter", name, f"choose one of {', '.join(DRAFTERS)}")
     return DRAFTERS[name]
+
+
+def drafters_with(draft_model: bool, block_draft: bool) -> tuple[str, ...]:
+    """The names of those that can draft for a pair that has these models, or has them not."""
+    return tuple(name for name, spec in DRAFTERS.items() if spec.fits(draft_model, block_draft))
+
+
+def check_drafter(name: str, draft_model: bool, block_draft: bool) -> None:
+    """Raises UserError unless the drafter can draft for a pair that has these models, or not."""
+    if not find_drafter(name).fits(draft_model, block_draft):
+        those = ", ".join(drafters_with(draft_model, block_draft))
+        remedy = f"this pair has no model for it; choose one of {those}, or another pair"
+        raise UserError("drafter", name, remedy)

@@ -13,7 +13,6 @@ from pipeline.decoding.events import Step
 from pipeline.decoding.lm import BlockDraft, Hidden
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
-from pipeline.errors import UserError
 
 
 class BlockDrafter:
@@ -87,9 +86,7 @@ class BlockDrafter:
 
 
 def _build(setup: DrafterSetup) -> BlockDrafter:
-    if setup.block_draft is None:
-        remedy = "this pair has no block draft; choose another drafter, or another pair"
-        raise UserError("drafter", BLOCK.name, remedy)
+    assert setup.block_draft
     return BlockDrafter(setup.block_draft(), setup.vocab_size, setup.end_ids)
 
 

@@ -71,7 +71,7 @@ class DrafterSetup:
     Attributes:
         vocab_size: the target's.
         end_ids: tokens that end the text.
-        draft_model: returns a new sequence of the pair's draft model.
+        draft_model: returns a new sequence of the pair's draft model; None if it has none.
         block_draft: returns a new sequence of the pair's block draft; None if it has none.
         memory: the earlier texts that may be copied.
         costs: returns the pair's; needed if the drafter's entry says so.
@@ -79,7 +79,7 @@ class DrafterSetup:
 
     vocab_size: int
     end_ids: frozenset[int]
-    draft_model: Callable[[], CausalLM]
+    draft_model: Callable[[], CausalLM] | None
     block_draft: Callable[[], BlockDraft] | None
     memory: AnswerMemory
     costs: Callable[[], Costs]
@@ -95,6 +95,7 @@ class DrafterSpec:
         build: returns a new drafter for one generation.
         draft_model: whether it may run the pair's draft model.
         block_draft: whether it runs the pair's block draft, if there is one.
+        copies: whether it may copy from the text, for which it needs no model.
         copies_answers: whether it copies from the answer memory.
         costs: returns what its rounds cost, from a pair's costs.
         compares: whether it compares measured costs: they have to be known, and the same seed may
@@ -106,10 +107,12 @@ class DrafterSpec:
     build: Callable[[DrafterSetup], Drafter]
     draft_model: bool = True
     block_draft: bool = False
+    copies: bool = False
     copies_answers: bool = False
     costs: Callable[[Costs], Costs] = lambda costs: replace(costs, block_draft=0.0)
     compares: bool = False
 
-    def fits(self, block_draft: bool) -> bool:
-        """Whether it can draft for a pair with a block draft, or for one without."""
-        return block_draft or self.draft_model or not self.block_draft
+    def fits(self, draft_model: bool, block_draft: bool) -> bool:
+        """Whether it can draft for a pair that has these models, or has them not."""
+        drafts = (self.draft_model and draft_model) or (self.block_draft and block_draft)
+        return self.copies or drafts

@@ -1,4 +1,7 @@
-"""Combines prompt lookup with a draft model: each round uses the one expected to be faster."""
+"""Combines prompt lookup with a draft model: each round uses the one expected to be faster.
+
+Where a target has no draft, the answer memory is copied from alone.
+"""
 
 from __future__ import annotations
 
@@ -102,10 +105,12 @@ def _tokens_per_cost(acceptance: list[float], costs: Costs) -> float:
     return best_length(expected_tokens(acceptance), costs, range(1, len(acceptance) + 1))[1]
 
 
-def _build(setup: DrafterSetup, memory: AnswerMemory | None = None) -> HybridDrafter:
+def _build(setup: DrafterSetup, memory: AnswerMemory | None = None) -> Drafter:
+    lookup = LookupDrafter(setup.end_ids, memory)
+    if not (setup.draft_model or setup.block_draft):
+        return lookup
     drafting = BLOCK if setup.block_draft else MODEL
-    lookup, costs = LookupDrafter(setup.end_ids, memory), drafting.costs(setup.costs())
-    return HybridDrafter(lookup, drafting.build(setup), costs)
+    return HybridDrafter(lookup, drafting.build(setup), drafting.costs(setup.costs()))
 
 
 HYBRID = DrafterSpec(
@@ -121,5 +126,6 @@ MEMORY = replace(
     name="memory",
     title="Memory: hybrid, and earlier answers",
     build=lambda setup: _build(setup, setup.memory),
+    copies=True,
     copies_answers=True,
 )

@@ -131,5 +131,6 @@ LOOKUP = DrafterSpec(
     title="Lookup: copies from the text so far",
     build=lambda setup: LookupDrafter(setup.end_ids),
     draft_model=False,
+    copies=True,
     costs=lambda costs: replace(costs, draft=0.0, block_draft=0.0),
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.decoding.drafters.drafter import DrafterSpec, ShouldContinue
+from pipeline.decoding.drafters.drafter import DrafterSetup, DrafterSpec, ShouldContinue
 from pipeline.decoding.drafters.proposal import Proposal
 from pipeline.decoding.events import Step
 from pipeline.decoding.lm import CausalLM, Hidden
@@ -63,8 +63,9 @@ class ModelDrafter:
         self._model.rollback(length)
 
 
-MODEL = DrafterSpec(
-    name="model",
-    title="Draft model",
-    build=lambda setup: ModelDrafter(setup.draft_model(), setup.vocab_size, setup.end_ids),
-)
+def _build(setup: DrafterSetup) -> ModelDrafter:
+    assert setup.draft_model
+    return ModelDrafter(setup.draft_model(), setup.vocab_size, setup.end_ids)
+
+
+MODEL = DrafterSpec(name="model", title="Draft model", build=_build)
