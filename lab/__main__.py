@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.registry import STUDIES, find_study
 from lab.result import Result
@@ -14,12 +14,9 @@ from lab.study import Setup, Study
 from lab.table import table
 from pipeline.convert import show
 from pipeline.errors import UserError
-from pipeline.models.choice import Choice, add_arguments, chosen
+from pipeline.models.choice import add_arguments, chosen
 from pipeline.progress import Progress
 from pipeline.request import Request
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 _LONGEST = 12  # values of a list that is printed
 
@@ -47,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UserError("repeats", options.repeats, "choose 1 or more; 0 is the usual number")
         first = choice.pair.examples[0]
         request = Request(first.instruction, first.context, **choice.pair.settings)
+        from pipeline.dolly import Dolly  # loads OpenVINO
+
         setup = Setup(
-            choice=choice, request=request, load=_load, repeats=options.repeats, options=options
+            choice=choice, request=request, load=Dolly.of, repeats=options.repeats, options=options
         )
         result = _shown(study.measure(setup))
         _print(study, result)
@@ -90,12 +89,6 @@ def _leaves(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             yield from _leaves(value, name)
         elif not isinstance(value, list | tuple) or len(value) <= _LONGEST:
             yield name, value
-
-
-def _load(choice: Choice) -> Dolly:
-    from pipeline.dolly import Dolly
-
-    return Dolly.of(choice)
 
 
 def _shown(results: Iterator[Result]) -> Result:

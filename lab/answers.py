@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.result import Result, Row
 from pipeline.request import Request
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
     from pipeline.trace.record import Lane
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +161,7 @@ def answered(
     yield result
     shift = max(1, len(conditions) // repeats)
     for repeat, (place, request) in product(range(repeats), enumerate(requests)):
-        first = shift * (repeat + place) % len(conditions)
-        for condition in (*conditions[first:], *conditions[:first]):
+        for condition in turned(conditions, shift * (repeat + place)):
             run = condition.dolly.start(replace(request, **condition.changes), condition.mode)
             with closing(iter(run)) as updates:
                 for _ in updates:
@@ -169,6 +170,12 @@ def answered(
             answer = Answer(condition.name, place, _without_candidates(lane))
             result = replace(result, answers=(*result.answers, answer))
             yield result
+
+
+def turned(items: Sequence[_Item], turn: int) -> list[_Item]:
+    """The items in their order, from another one on each turn."""
+    first = turn % len(items)
+    return [*items[first:], *items[:first]]
 
 
 def tabulated(

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from lab.registry import STUDIES
 from lab.result import Rows
-from lab.saved import path_of, saved
+from lab.saved import output_folder, path_of, saved
 from lab.study import Study
 from ui.plots.rows import draw
 
@@ -79,21 +79,22 @@ def plotted(study: Study, rows: Rows) -> go.Figure:
 def main() -> None:
     if _SIMULATION.is_file():
         results = json.loads(_SIMULATION.read_text(encoding="utf-8"))
-        _write(waiting(results), _SIMULATION)
+        _write(waiting(results), "simulation")
     for study in STUDIES.values():
         if last := saved(study.name):
-            _write(plotted(study, last.rows), path_of(study.name))
+            _write(plotted(study, last.rows), study.name)
 
 
-def _write(figure: go.Figure, results: Path) -> None:
-    """Writes the picture beside the results."""
+def _write(figure: go.Figure, name: str) -> None:
+    path = output_folder() / f"{name}.svg"
+    path.parent.mkdir(exist_ok=True)
     figure.update_layout(
         template="plotly_white", font_size=14, margin={"l": 10, "r": 20, "t": 20, "b": 10}
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
-    figure.write_image(results.with_suffix(".svg"), width=860, height=420)
-    print(results.with_suffix(".svg"))
+    figure.write_image(path, width=860, height=420)
+    print(path)
 
 
 if __name__ == "__main__":

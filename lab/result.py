@@ -107,7 +107,8 @@ class Chart:
     reading: str = ""
 
 
-def _now() -> str:
+def now() -> str:
+    """The date and time, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -130,7 +131,7 @@ class Result:
     doing: str = ""
     pair: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
-    created: str = field(default_factory=_now)
+    created: str = field(default_factory=now)
 
     @property
     def complete(self) -> bool:

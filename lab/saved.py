@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lab.result import Result, Row
+from lab.result import Result, Row, now
 from lab.study import Study
 from pipeline.environment import environment
 
-RESULTS = Path(__file__).with_name("results")
+RESULTS = Path(__file__).with_name("results")  # the committed ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,14 @@ def path_of(name: str, folder: Path = RESULTS) -> Path:
     return folder / f"{name}.json"
 
 
-def save(study: Study, result: Result, folder: Path = RESULTS) -> Path:
+def output_folder() -> Path:
+    """Where results are written: `RESULTS` in a checkout, `results` in the current folder where the
+    package is installed.
+    """
+    return RESULTS if (RESULTS.parents[1] / "pyproject.toml").is_file() else Path("results")
+
+
+def save(study: Study, result: Result, folder: Path | None = None) -> Path:
     """Writes a complete result; returns its file."""
     about = {
         "question": study.question,
@@ -71,10 +77,23 @@ def save(study: Study, result: Result, folder: Path = RESULTS) -> Path:
     return _write(study.name, about, folder)
 
 
-def save_figures(name: str, folder: Path = RESULTS, **figures: Any) -> Path:
+def save_figures(name: str, folder: Path | None = None, **figures: Any) -> Path:
     """Writes figures that are no table, with their date; returns their file."""
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return _write(name, {"created": created, **figures}, folder)
+    return _write(name, {"created": now(), **figures}, folder)
+
+
+def save_parts(
+    name: str, parts: Mapping[str, Mapping[str, Any]], folder: Path | None = None
+) -> Path:
+    """Replaces parts of a result, each with its own date, machine and versions; the others stay.
+    Returns the file.
+    """
+    last = path_of(name, folder or output_folder())
+    whole: dict[str, Any] = {"study": name}
+    if last.is_file():
+        whole = json.loads(last.read_text(encoding="utf-8"))
+    about = {"created": now(), "environment": environment()}
+    return _dump(name, whole | {part: {**about, **each} for part, each in parts.items()}, folder)
 
 
 def saved(name: str, folder: Path = RESULTS) -> Saved | None:
@@ -93,9 +112,12 @@ def saved(name: str, folder: Path = RESULTS) -> Saved | None:
     )
 
 
-def _write(name: str, about: Mapping[str, Any], folder: Path) -> Path:
-    path = path_of(name, folder)
-    path.parent.mkdir(exist_ok=True)
-    whole = {"study": name, "environment": environment(), **about}
+def _write(name: str, about: Mapping[str, Any], folder: Path | None) -> Path:
+    return _dump(name, {"study": name, "environment": environment(), **about}, folder)
+
+
+def _dump(name: str, whole: Mapping[str, Any], folder: Path | None) -> Path:
+    path = path_of(name, folder or output_folder())
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return path

@@ -1,8 +1,8 @@
-"""Tables in a terminal."""
+"""Tables in a terminal and in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -12,3 +12,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     for row in cells:
         first, *others = zip(row, widths, strict=True)
         print(first[0].ljust(first[1]), *(text.rjust(width) for text, width in others), sep="  ")
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    header, *lines = (f"| {' | '.join(map(str, cells))} |" for cells in (columns, *rows))
+    return "\n".join([header, f"|{'---|' * len(columns)}", *lines])

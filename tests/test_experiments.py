@@ -16,6 +16,7 @@ from lab.registry import STUDIES, find_study
 from lab.result import Column, Mark, Result
 from lab.saved import Saved, path_of, save, saved
 from lab.studies import identical, lengths, ratio, request, signatures, typical
+from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.request import Request
 from pipeline.trace.signatures import KINDS as KINDS_OF_SIGNATURES
@@ -87,6 +88,14 @@ def test_a_saved_result_is_read_as_it_was(tmp_path):
     assert last.badge == f"Measured {result.created[:10]} on {last.environment['cpu']}"
 
 
+def test_an_installed_package_writes_into_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "dolly_twice" / "lab" / "results")
+    monkeypatch.chdir(tmp_path)
+    path = save(request.STUDY, run(request.STUDY, FakeDolly(PLAIN)))
+    assert path.resolve() == tmp_path / "results" / "request.json"
+    assert not results.RESULTS.exists()
+
+
 def test_the_registry_loads_nothing_heavy():
     heavy = "{'gradio', 'openvino', 'torch', 'transformers', 'scipy', 'playwright'}"
     code = f"import sys, lab.__main__; print({heavy} & {{*sys.modules}})"
@@ -131,7 +140,7 @@ def test_the_page_works_where_the_laboratory_is_not_there():
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     """The command with a fake pair; its results are kept in this folder."""
-    monkeypatch.setattr(command, "_load", lambda choice: FakeDolly(PLAIN))
+    monkeypatch.setattr(Dolly, "of", lambda choice: FakeDolly(PLAIN))
     monkeypatch.setattr(command, "save", lambda *of: save(*of, tmp_path))
     return tmp_path
 

@@ -1,5 +1,6 @@
 """The load run: each of its parts, at a tiny size; and what is broken is counted as a failure."""
 
+import json
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from lab.load.conversions import Outcome
 from lab.load.parts import Finding
 from lab.load.visitor import Visitor
 from lab.load.visitors import Visit
+from lab.saved import save_parts
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import PLAIN, served_page
@@ -369,12 +371,30 @@ def test_races_from_which_no_growth_follows_are_refused_in_one_line(monkeypatch,
 
 @pytest.mark.parametrize(
     ("arguments", "saved"),
-    [([], ["load"]), (["--races", "3", "6"], []), (["--only", "calls"], [])],
+    [
+        ([], [*load.PARTS]),
+        (["--only", "calls"], ["calls"]),
+        (["--races", "3", "6"], [part for part in load.PARTS if part != "memory"]),
+        (["--only", "memory", "traces", "--pair", "other"], ["traces"]),
+        (["--only", "memory", "--pair", "other"], []),
+    ],
 )
-def test_only_a_run_of_the_default_sizes_is_saved(monkeypatch, capsys, arguments, saved):
-    names = []
-    monkeypatch.setattr(load, "save_figures", lambda name, **results: names.append(name))
+def test_each_part_that_ran_with_its_default_sizes_is_saved(monkeypatch, capsys, arguments, saved):
+    kept = []
+    monkeypatch.setattr(load, "save_parts", lambda name, results: kept.extend(results))
     monkeypatch.setattr(load, "run", lambda parts: {part: {"failures": []} for part in parts})
     assert load.main(arguments) == 0
-    assert names == saved
-    assert ("not saved" in capsys.readouterr().err) == (not saved)
+    assert kept == saved
+    shown = [part for part in load.PARTS if part in arguments] or [*load.PARTS]
+    assert capsys.readouterr().err.count("not saved") == len(shown) - len(saved)
+
+
+def test_a_part_is_saved_with_its_own_date_and_machine_and_the_others_stay(tmp_path):
+    path = save_parts("load", {"calls": {"calls": 1}, "idle": {"seconds": 1}}, tmp_path)
+    before = json.loads(path.read_text())
+    path.write_text(json.dumps(before | {"calls": {"created": "before"}}))
+    save_parts("load", {"idle": {"seconds": 2}}, tmp_path)
+    after = json.loads(path.read_text())
+    assert after["calls"] == {"created": "before"}
+    assert after["idle"]["seconds"] == 2
+    assert {"created", "environment"} <= {*after["idle"]}

@@ -3,8 +3,8 @@ clients that do not read or send, and broken conversions.
 
     python -m lab.load [--only visitors memory calls idle traces conversions]
 
-The exit status is 1 if anything failed; each failure is a line. The result is saved when every part
-ran with its default size.
+The exit status is 1 if anything failed; each failure is a line. Each part that ran with its default
+sizes is saved by itself; the others are only shown.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ from pathlib import Path
 
 from lab.load import calls, conversions, idle, memory, traces, visitors
 from lab.load.parts import Finding, run, show
-from lab.saved import save_figures
+from lab.saved import save_parts
 from pipeline.errors import UserError
 from pipeline.models.pairs import DEFAULT_PAIR
 
-PARTS = ("visitors", "memory", "calls", "idle", "traces", "conversions")
+PARTS: dict[str, tuple[str, ...]] = {  # the options that are its sizes
+    "visitors": ("pair", "visitors", "places"),
+    "memory": ("pair", "races"),
+    "calls": ("pair", "calls"),
+    "idle": ("pair",),
+    "traces": ("traces",),
+    "conversions": ("cases",),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lab.load", description=__doc__.partition("\n\n")[0]
     )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="(default: all)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="(default: all)")
     parser.add_argument("--pair", default=DEFAULT_PAIR)
     parser.add_argument("--visitors", type=int, default=100)
     parser.add_argument("--places", type=int, default=64, help="in the server's queue")
@@ -63,10 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [name for name in PARTS if name in options.only]
     results = run({name: partial(in_an_empty_folder, name) for name in chosen})
     status = show(results)
-    if options == parser.parse_args([]):
-        print(save_figures("load", pair=pair, **results))
-    else:
-        print("not saved: an option is not the default", file=sys.stderr)
+    changed = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+    whole = {name: each for name, each in results.items() if not changed & {*PARTS[name]}}
+    if whole:
+        print(save_parts("load", whole))
+    for name in results.keys() - whole:
+        print(f"{name}: not saved, since its sizes are not the default ones", file=sys.stderr)
     return status
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from lab.load.queueing import Queue, waits
 from lab.load.service import Service, services
 from lab.saved import save_figures
+from lab.table import markdown_table
 from pipeline.models.pairs import DEFAULT_PAIR
 
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)
@@ -136,7 +137,7 @@ def _needs(result: Mapping[str, Any]) -> str:
         )
         for row in result["needs"]
     ]
-    return _markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def _waits(result: Mapping[str, Any], cores: int) -> str:
@@ -154,7 +155,7 @@ def _waits(result: Mapping[str, Any], cores: int) -> str:
         return rows.get((replicas, rate), "0, 0" if nobody else "–")
 
     named = "a core" if cores == 1 else f"{cores} cores"
-    return _markdown(
+    return markdown_table(
         (f"replicas of {named}", *(f"{rate:,} a minute" for rate in SHOWN)),
         [[str(replicas), *(cell(replicas, rate) for rate in SHOWN)] for replicas in REPLICAS],
     )
@@ -169,18 +170,13 @@ def _agreement(result: Mapping[str, Any]) -> str:
         *("mean wait, simulated over formula: median", "least", "most"),
     )
     shown = (f"{ratio:.2f}" for ratio in (statistics.median(ratios), min(ratios), max(ratios)))
-    return _markdown(header, [(str(len(result["rows"])), str(len(noticed)), *shown)])
+    return markdown_table(header, [(str(len(result["rows"])), str(len(noticed)), *shown)])
 
 
 def _cell(waited: Mapping[str, float]) -> str:
     """Median and 95 %."""
     seconds = (waited["median"], waited["p95"])
     return ", ".join(f"{each:.1f}" if each >= 0.05 else "0" for each in seconds)
-
-
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (header, ["---"] * len(header), *rows)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines).replace(" --- ", "---")
 
 
 def rounded(value: Any) -> Any:

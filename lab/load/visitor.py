@@ -65,11 +65,8 @@ class Visitor:
             for number, props in self._components.items()
             if label in (props.get("value"), props.get("label"))
         ]
-        event = next(
-            each
-            for each in self._events
-            if [button, "click"] in each["targets"] and each["backend_fn"]  # else the browser's own
-        )
+        clicked = (each for each in self._events if [button, "click"] in each["targets"])
+        event = next(each for each in clicked if each["backend_fn"])  # others run in the browser
         data = [
             values.get(props.get("label", ""), props.get("value"))
             for props in (self._components[number] for number in event["inputs"])

@@ -48,9 +48,6 @@ _PROPERTIES = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}  # f32 inference is everywh
 _SETTINGS: Mapping[str, Any] = {"kv_precision": "f32", "drafter": MODEL.name, "draft_length": 4}
 _FOOTPRINT_TOKENS = 16  # new ones; the peak hardly grows with more
 _REPEATS = 3
-# Student's t for 95 %, by degrees of freedom from 1; beyond, close to the normal distribution's.
-_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-_T_MANY = 2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +119,11 @@ def geometric_mean(ratios: Sequence[float]) -> tuple[float, float, float]:
     Returns:
         the mean, the low end and the high end.
     """
+    from scipy.stats import t  # type: ignore[import-untyped]
+
     logs = [*map(math.log, ratios)]
-    freedom = len(logs) - 1
-    t = _T[freedom - 1] if freedom <= len(_T) else _T_MANY
     mean = statistics.mean(logs)
-    half = t * statistics.stdev(logs) / math.sqrt(len(logs))
+    half = t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lab.answers import turned
 from lab.imposed import Imposed, accepted_counts
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, even, number
@@ -106,8 +107,7 @@ def measured(
     yield replace(result, planned=0, doing="decoding each text alone")
     alone = [_alone(dolly, prompt, max_new_tokens) for prompt in _prompts(dolly, max(sizes))]
     for repeat, size in product(range(repeats), sizes):
-        first = repeat % len(methods)
-        for method in (*methods[first:], *methods[:first]):
+        for method in turned(methods, repeat):
             made.append(decoded(dolly, size, method, max_new_tokens))
             result = replace(result, rows=tuple(rows_of(made, alone)), done=len(made))
             yield result

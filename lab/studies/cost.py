@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lab.answers import turned
 from lab.methods import methods
 from lab.prompts import KINDS
 from lab.result import Chart, Column, Result, Row, Rows, number
@@ -68,7 +69,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     figures = {"new_tokens": budget, "bytes_of_a_pass": sizes}
     result = Result(pair=dolly.about, planned=len(asked) * repeats * len(ways), figures=figures)
     for turn, prompt in enumerate(asked * repeats):
-        for name in [*ways][turn % len(ways) :] + [*ways][: turn % len(ways)]:
+        for name in turned([*ways], turn):
             costs[name].append(_answer(dolly, prompt, budget, ways[name]))
             result = replace(result, done=result.done + 1)
             yield result

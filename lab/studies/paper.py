@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from lab.answers import turned
 from lab.methods import BLOCK_DRAFT, DRAFT_MODEL, PAGE, methods
 from lab.prompts import evenly
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
@@ -69,7 +70,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         taken: dict[str, list[float]] = {name: [] for name in ways}
         made: list[int] = []
         for turn, record in enumerate(records * repeats):
-            for name in [*ways][turn % len(ways) :] + [*ways][: turn % len(ways)]:
+            for name in turned([*ways], turn):
                 spent, emitted = _seconds(dolly, record, tokens, ends, ways[name])
                 taken[name].append(spent)
             made.append(emitted)

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from lab.answers import turned
 from lab.footprint import high_water_mark
 from lab.prompts import KINDS
 from lab.result import Cell, Chart, Column, Result, Row, Rows, number
@@ -190,7 +191,7 @@ def raced(
         engines[-1].ask(encode("Once upon a time"), 40)  # warms up, with none of the prompts
     result = replace(result, planned=result.done + len(turns))
     for turn, (prompt, key) in enumerate(turns):
-        for engine in engines[turn % len(engines) :] + engines[: turn % len(engines)]:
+        for engine in turned(engines, turn):
             engine.ask(prompt, key[-1], key)
         result = replace(result, done=result.done + 1)
         yield result

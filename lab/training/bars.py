@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.table import markdown_table
+
 _BLOCK, _MODEL, _PAGE = "greedy, K = ", "draft model, greedy, K = ", "hybrid, greedy, K = auto"
 _SPEEDUPS = {_PAGE: 1.9, "sampled, K = auto": 1.5, "hybrid, K = auto": 2.3}
 
@@ -99,8 +101,3 @@ def as_table(found: Sequence[Bar]) -> str:
         rows.append([bar.name, measured, f"{'≥' if bar.least else '≤'} {wanted}", reached])
         rows[-1].append(bar.detail)
     return markdown_table(["figure", "measured", "bar", "reached", ""], rows)
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)

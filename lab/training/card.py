@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lab.table import markdown_table
 from lab.training import bars
-from lab.training.bars import markdown_table
 from lab.training.command import TIMES, Command
 from lab.training.evaluate import EVALUATION, READING, ROLES, SCORED_TOKENS, read_marks
 from lab.training.files import read_json, read_lines, replacing

@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer, models
 from torch.nn.functional import kl_div, pad
 
-from lab.training.bars import markdown_table
+from lab.table import markdown_table
 from lab.training.card import CARDS
 from lab.training.command import Command
 from lab.training.files import read_lines, replacing_folder

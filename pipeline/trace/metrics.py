@@ -314,6 +314,12 @@ def _powers(lane: Lane) -> Sequence[float]:
     return powers
 
 
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The low end of the median's 95 % interval, the median, and the high end."""
+    low, middle, high = (_median(values, errors) for errors in (-_Z, 0.0, _Z))
+    return low, middle, high
+
+
 def _median(values: Sequence[float], errors: float) -> float:
     """The median, or an end of its interval: the value so many standard errors of its rank above
     it, whatever the distribution.

@@ -10,7 +10,7 @@ import gradio as gr
 
 from pipeline.engine import Engine
 from pipeline.trace.record import Trace
-from ui.component import asset, component, encode
+from ui.component import asset, component, encode, fields
 from ui.plots.figure import Json
 from ui.plots.plot import Plot, plots_json
 from ui.run.action import Action
@@ -89,3 +89,19 @@ class RunTab(Tab):
         """The value of its view. During a run, `tables` are left out to save time."""
         plots = plots_json(self.plots, trace, tables, recorded)
         return encode({"plots": plots, **self.details(trace)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinedTab(RunTab):
+    """A tab about a run with a line below its plots, for what its actions find out.
+
+    Attributes:
+        line: the name of the line's view, and the element's id.
+    """
+
+    line: str
+
+    def add(self, value: str = "") -> Buttons:
+        self.add_view(value)
+        component(self.line, "view/fields", fields(), asset("view/line.html"))
+        return self.add_buttons()

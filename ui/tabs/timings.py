@@ -7,10 +7,13 @@ from itertools import zip_longest
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.metrics import progress, seconds_by_part
 from pipeline.trace.record import Lane, Trace
+from ui.component import fields
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.tabs.tab import RunTab
+from ui.run.action import Action, Asked, StagedDisplay, Work
+from ui.run.repeated import TIMES, Repeated, repeated
+from ui.tabs.tab import LinedTab
 
 PARTS = (  # of a lane's time: name, pattern
     ("prefill", "."),
@@ -18,6 +21,7 @@ PARTS = (  # of a lane's time: name, pattern
     ("verify", ""),
     ("other", "x"),
 )
+_RACES = "races"  # the name of the view of repeated ones
 _STYLES = {
     AUTOREGRESSIVE: {"color": "var(--mute)", "width": 2, "dash": "dash", "shape": "hv"},
     SPECULATIVE: {"color": "var(--brand)", "width": 2.5, "shape": "hv"},
@@ -138,9 +142,20 @@ def _per_token(lane: Lane) -> str:
     return "" if each is None else f"{milliseconds(each):.2f}"
 
 
-TAB = RunTab(
+def _repeat(asked: Asked) -> tuple[Work, StagedDisplay]:
+    def views(races: Repeated | None, _: str) -> dict[str, str]:
+        return {_RACES: fields(line=races.line)} if races else {}
+
+    work = repeated(asked.engine, asked.request)
+    done = f"{TIMES} races done"
+    return work, StagedDisplay(asked, "Racing", done, views, lambda races: races.complete)
+
+
+TAB = LinedTab(
     name="timings",
     title="Timings",
+    line=_RACES,
+    actions=(Action(name="repeat", label="Run ten times", start=_repeat),),
     plots=(
         Plot(
             name="lanes",

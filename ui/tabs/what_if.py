@@ -15,14 +15,14 @@ from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_seconds_by_part
 from pipeline.trace.record import Trace
 from pipeline.words import percent
-from ui.component import asset, component, fields
+from ui.component import fields
 from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.tabs.acceptance import assumptions
 from ui.tabs.other_pairs import OTHER_PAIRS
-from ui.tabs.tab import Buttons, RunTab
+from ui.tabs.tab import LinedTab
 from ui.tabs.timings import PARTS
 
 _ACCEPTANCES = [step / 20 for step in range(21)]
@@ -39,13 +39,8 @@ _DECODING = [part for part in PARTS if part[0] != "prefill"]
 _COSTS = "costs"  # the name of their view
 
 
-class WhatIf(RunTab):
+class WhatIf(LinedTab):
     """The predictions, and below them the measured costs with a button that measures them."""
-
-    def add(self, value: str = "") -> Buttons:
-        self.add_view(value)
-        component(_COSTS, "view/fields", fields(), asset("whatif/costs.html"))
-        return self.add_buttons()
 
     def pair_values(self, engine: Engine | None) -> dict[str, str]:
         return _costs_view(engine.measured if isinstance(engine, LocalEngine) else None)
@@ -277,6 +272,7 @@ def _cells(parts: dict[str, float]) -> list[str]:
 
 TAB = WhatIf(
     name="whatif",
+    line=_COSTS,
     title="What if",
     plots=(
         Plot(
