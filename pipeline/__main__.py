@@ -21,7 +21,7 @@ from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import DEFAULTS, FORM_FIELDS, SETTINGS, Request
 from pipeline.run import Run
-from pipeline.trace.cost import Cost
+from pipeline.trace.cost import figures
 from pipeline.trace.metrics import more_cpu, not_compared, outcome
 from pipeline.trace.record import Lane, Token, Trace
 from pipeline.trace.signatures import signatures
@@ -160,7 +160,8 @@ def _summarise(trace: Trace, mode: Mode, memory: Iterable[MemoryUse]) -> None:
         print(f"\n{_heading('autoregressive')}\n{_safe(trace.autoregressive.text)}")
     print()
     for name, lane in trace.lanes.items():
-        print(f"{name:>14}  {_figures(name, lane)}{_cost(trace.costs[name])}")
+        cost = figures([trace.costs[name]])
+        print(f"{name:>14}  {_figures(name, lane)}{cost and f'; per token {cost}'}")
     missing = not_compared(trace)
     if trace.speedup and not missing:
         print(f"{'speedup':>14}  {trace.speedup:.2f}× {_OUTCOMES[outcome(trace.speedup)]}")
@@ -192,18 +193,6 @@ def _figures(name: str, lane: Lane) -> str:
         parts.append(f"{lane.block_efficiency:.2f} tokens per target pass")
     if name == SPECULATIVE and lane.undrafted > 1:
         parts.append(f"nothing drafted in {lane.undrafted} of {len(lane.steps)} rounds")
-    return ", ".join(parts)
-
-
-def _cost(cost: Cost) -> str:
-    """What a token cost beside time, as the end of a lane's figures; "" if that is not known."""
-    if cost.cpu_s is None:
-        return ""
-    parts = [f"; per token {cost.cpu_s * 1e3:.1f} ms of CPU time"]
-    if cost.weight_bytes is not None:
-        parts.append(f"{cost.weight_bytes / 1e6:.0f} MB of weights read (computed)")
-    if cost.joules is not None:
-        parts.append(f"{cost.joules:.3g} J ({cost.joules_by})")
     return ", ".join(parts)
 
 

@@ -86,8 +86,8 @@ def test_more_cpu_time_is_said_beside_the_figures() -> None:
     costly, cheap = verdict(race(2, 8))["cost"], verdict(race(8, 2))["cost"]
     assert re.search(r"Speculation takes \d\.\d\d× the CPU time\.$", costly)
     assert re.fullmatch(
-        r"Per token: 8 → \d+ ms of CPU time; 5 → \d+ MB of weights read \(computed from the "
-        r"passes\); 0\.032 → [\d.]+ J \(estimated at 4 W per core\)\.",
+        r"Per token: 8\.0 → \d+\.\d ms of CPU time, 5 → \d+ MB of weights read \(computed\), "
+        r"0\.032 → [\d.]+ J \(estimated at 4 W per core\)\.",
         cheap,
     )
 

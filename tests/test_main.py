@@ -6,6 +6,7 @@ from pipeline.__main__ import main
 from pipeline.dolly import Dolly
 from pipeline.models.choice import LISTING_NOTE
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
+from pipeline.trace.cost import figures
 from pipeline.trace.metrics import more_cpu
 from pipeline.trace.reader import parse_trace
 from tests.tiny import tiny
@@ -30,9 +31,8 @@ def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
     for name, lane in trace.lanes.items():
         cost = trace.costs[name]
         assert lane.text.strip() in printed
-        assert f"per token {1e3 * cost.cpu_s:.1f} ms of CPU time, " in printed
-        assert f"{cost.weight_bytes / 1e6:.0f} MB of weights read (computed), " in printed
-        assert f"{cost.joules:.3g} J ({cost.joules_by})" in printed
+        assert f"; per token {figures([cost])}\n" in printed
+        assert f"{cost.joules:.3g} J (" in printed
     assert ("speculation costs more" in printed) == bool(more_cpu(trace))
     assert "identical text" in printed
     assert f"{trace.speedup:.2f}×" in printed

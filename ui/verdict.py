@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.trace.cost import figures
 from pipeline.trace.metrics import (
     measured,
     more_cpu,
@@ -170,19 +171,10 @@ def _why(trace: Trace) -> str:
 
 
 def _cost(trace: Trace) -> str:
-    """What a token of each lane costs beside time, and how that is known; "" if it is not."""
-    costs = trace.costs.values()
-    if any(each.cpu_s is None for each in costs):
-        return ""
-    cpu = " → ".join(_milliseconds(each.cpu_s) for each in costs)
-    read = " → ".join(_rounded(each.weight_bytes and each.weight_bytes / 1e6) for each in costs)
-    joules = " → ".join(_NONE if each.joules is None else f"{each.joules:.3g}" for each in costs)
-    by = next((each.joules_by for each in costs if each.joules_by), _NONE)
+    """What a token of each lane costs beside time, as far as that is known."""
+    known = figures([*trace.costs.values()])
     more = f" Speculation takes {ratio:.2f}× the CPU time." if (ratio := more_cpu(trace)) else ""
-    return (
-        f"Per token: {cpu} ms of CPU time; {read} MB of weights read (computed from the passes); "
-        f"{joules} J ({by}).{more}"
-    )
+    return f"Per token: {known}.{more}" if known else ""
 
 
 def _disturbed(trace: Trace) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,3 +52,18 @@ def cost(trace: Trace, lane: Lane) -> Cost:
     if joules is None and cpu_s is not None and isinstance(watts, int | float):
         joules, joules_by = cpu_s * watts, f"estimated at {watts:g} W per core"
     return Cost(cpu_s, per_token(map(read, lane.steps)), joules, joules_by)
+
+
+def figures(costs: Sequence[Cost]) -> str:
+    """What is known of each of them, in words; "" if nothing is."""
+    units = (
+        ("cpu_s", 1e3, ".1f", "ms of CPU time"),
+        ("weight_bytes", 1e-6, ",.0f", "MB of weights read (computed)"),
+        ("joules", 1.0, ".3g", f"J ({costs[0].joules_by})"),
+    )
+    parts = []
+    for name, scale, digits, unit in units:
+        values = [getattr(each, name) for each in costs]
+        if None not in values:
+            parts.append(f"{' → '.join(f'{scale * value:{digits}}' for value in values)} {unit}")
+    return ", ".join(parts)
