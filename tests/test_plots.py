@@ -127,6 +127,34 @@ MARKS = """() => {
 }"""
 
 
+def test_a_round_is_lit_in_the_text_and_in_the_timeline_wherever_one_points(after):
+    page, trace = after
+    lane = trace.speculative
+    step = next(step for step in lane.steps[2:] if step.accepted)
+    tokens = page.locator(f".pane[data-lane=speculative] .tok[data-step='{step.index}']")
+    lit, frame = page.locator(".tok.lit"), page.locator("#timeline .round")
+    drawn(page, "timeline")  # scrolled to, by which the pointer comes over other things
+    timeline = page.locator("[data-plot=timeline] .plot")
+    tokens.first.hover()
+    frame.wait_for()
+    assert lit.count() == tokens.count() >= len(lane.emitted[step.index])
+    plot, box = timeline.bounding_box(), frame.bounding_box()
+    ends = [box["x"] - plot["x"], box["x"] - plot["x"] + box["width"]]
+    times = timeline.evaluate(
+        "({ _fullLayout: { xaxis: x } }, ends) => ends.map((end) => x.p2l(end - x._offset))", ends
+    )
+    millisecond = 1000 * lane.total_s / plot["width"] * 3  # of three pixels
+    assert times == pytest.approx(
+        [1000 * (step.time_s - step.seconds), 1000 * step.time_s], abs=millisecond
+    )
+    page.mouse.move(0, 0)
+    frame.wait_for(state="hidden")
+    assert lit.count() == 0
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 4)
+    frame.wait_for()
+    assert lit.count() == tokens.count()
+
+
 def test_the_timeline_marks_the_scrubber_s_moment_without_the_server(after):
     page, trace = after
     kinds = drawn(page, "timeline").evaluate(

@@ -90,6 +90,7 @@ def _bars(trace: Trace, name: str, axis: str, top: float, legend: bool) -> list[
         "showlegend": legend,
         "x": [milliseconds(step.time_s - step.seconds / 2) for step in lane.steps],  # of the middle
         "width": widths,
+        "meta": name,  # by which the script finds the bars of a lane
     }
     parts: list[Json] = [
         {

@@ -48,9 +48,16 @@ export class Card {
     };
     listen(element, "keydown", close, { capture: true });
     listen(element, "scroll", () => this.#place(), { passive: true, capture: true });
+    // A round is lit wherever one points at a part of it: here at a token, in the timeline at its bar.
+    listen(element, "round", ({ detail: { lane, step } }) => {
+      for (const node of findAll(element, ".tok.lit")) node.classList.remove("lit");
+      for (const node of findAll(element, `.pane[data-lane="${lane}"] .tok[data-step="${step}"]`))
+        node.classList.add("lit");
+    });
   }
 
   hide() {
+    if (this.#active) tell(this.#element, "round", {});
     this.#active?.classList.remove("active");
     [this.#active, this.#pinned] = [null, false];
     if (this.#card.matches(":popover-open")) this.#card.hidePopover();
@@ -70,6 +77,7 @@ export class Card {
       this.#card.replaceChildren(...describe(about, node.dataset.end));
       this.#card.showPopover();
       tell(this.#element, "card", { state: about.token.state, lane: about.line.lane });
+      tell(this.#element, "round", about.line);
     }
     if (pin && !this.#pinned) this.#card.prepend(this.#closeButton());
     this.#pinned ||= pin;
