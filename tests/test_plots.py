@@ -139,7 +139,8 @@ def test_a_round_is_lit_in_the_text_and_in_the_timeline_wherever_one_points(afte
     frame.wait_for()
     assert lit.count() == tokens.count() >= len(lane.emitted[step.index])
     plot, box = timeline.bounding_box(), frame.bounding_box()
-    ends = [box["x"] - plot["x"], box["x"] - plot["x"] + box["width"]]
+    from_left, from_top = (box[side] - plot[side] for side in ("x", "y"))
+    ends = [from_left, from_left + box["width"]]
     times = timeline.evaluate(
         "({ _fullLayout: { xaxis: x } }, ends) => ends.map((end) => x.p2l(end - x._offset))", ends
     )
@@ -150,7 +151,8 @@ def test_a_round_is_lit_in_the_text_and_in_the_timeline_wherever_one_points(afte
     page.mouse.move(0, 0)
     frame.wait_for(state="hidden")
     assert lit.count() == 0
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 4)
+    position = {"x": from_left + box["width"] / 2, "y": from_top + box["height"] - 4}
+    timeline.hover(position=position)  # scrolled to
     frame.wait_for()
     assert lit.count() == tokens.count()
 
@@ -217,7 +219,8 @@ def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
         expect(words).to_contain_text(f"{speedup:.2f}× predicted")
         expect(words).to_contain_text(f"verifying {grid['shares'][at][k - 1][1]} %")
         assert page.evaluate(f"[{run_dot}.x[0], {run_dot}.y[0]]") == dot
-        expect(acceptance).to_have_attribute("aria-valuetext", f"{5 * at} %")
+        share = round(100 * grid["acceptances"][at])
+        expect(acceptance).to_have_attribute("aria-valuetext", f"{share} %")
     page.get_by_role("button", name="As in this run").click()
     expect(acceptance).to_have_value(str(grid["run"]["acceptance"]))
     expect(length).to_have_value(str(grid["run"]["length"]))
