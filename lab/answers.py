@@ -172,6 +172,19 @@ def answered(
             yield result
 
 
+def seconds_of(lane: Lane, count: int) -> float:
+    """Seconds of decoding the first `count` tokens, prefill apart. Of the round that emits the
+    last of them, the share of its tokens that count.
+    """
+    left, seconds = count, 0.0
+    for taken, emitted in zip(lane.undisturbed, lane.emitted, strict=True):
+        if left:
+            used = min(left, len(emitted))
+            seconds += taken * used / len(emitted)
+            left -= used
+    return seconds
+
+
 def turned(items: Sequence[_Item], turn: int) -> list[_Item]:
     """The items in their order, from another one on each turn."""
     first = turn % len(items)

@@ -58,6 +58,19 @@ KINDS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 
+CODE: tuple[str, ...] = (
+    "Write a Python function that returns the first n Fibonacci numbers.",
+    "Write a JavaScript function that removes duplicates from an array.",
+    "Write a SQL query for the ten customers with the most orders in 2023.",
+    "Write a C function that reverses a string in place.",
+    "Explain what this does: sorted(words, key=lambda word: (-len(word), word))",
+    "Write a Python class for a stack with push, pop and peek.",
+    "Write a bash script that renames all .jpeg files in a folder to .jpg.",
+    "Write a Python function that checks whether a number is prime, with a docstring.",
+    "Write a regular expression that matches dates such as 2023-11-08, and explain it.",
+    "Write a Java method that merges two sorted lists of integers.",
+)
+
 
 def evenly(items: Sequence[_Item], count: int) -> list[_Item]:
     """So many of them, from the beginning to the end."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from lab.answers import Answer, Answers, answered
+from lab.answers import Answer, Answers, answered, seconds_of
 from lab.quality import Quality
 from lab.studies import ablation
-from lab.studies.ablation import STUDY, Combination, geometric_mean, interaction, seconds_of
+from lab.studies.ablation import STUDY, Combination, geometric_mean, interaction
 from pipeline.request import Request
 from tests.fake_dolly import PAIR, FakeDolly
 from tests.served import PLAIN

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import Answer, Answers, Condition, answered, tabulated
+from lab.answers import Answer, Answers, Condition, answered, seconds_of, tabulated
 from lab.footprint import Footprint
 from lab.prompts import KINDS
 from lab.quality import Quality, qualities
@@ -35,7 +35,6 @@ from pipeline.request import Request
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
-    from pipeline.trace.record import Lane
 
 _BUDGETS = 40, 100  # new tokens, as in the paper's table
 _PROMPTS = {"short prompt": KINDS["story"][1], "long prompt": KINDS["rewrite"][0]}
@@ -73,19 +72,6 @@ _REFERENCE = Combination(_WEIGHTS[0], _NO_CACHE, _SLOW)
 
 Peaks = Mapping[Combination, int | None]
 Qualities = Mapping[str, Quality]  # by the weights
-
-
-def seconds_of(lane: Lane, count: int) -> float:
-    """Seconds of decoding the first `count` tokens, prefill apart. Of the round that emits the
-    last of them, the share of its tokens that count.
-    """
-    left, seconds = count, 0.0
-    for taken, emitted in zip(lane.undisturbed, lane.emitted, strict=True):
-        if left:
-            used = min(left, len(emitted))
-            seconds += taken * used / len(emitted)
-            left -= used
-    return seconds
 
 
 def interaction(answers: Answers, weights: str, request: int) -> tuple[float, float, float] | None:

@@ -1,0 +1,232 @@
+"""The paper's table on a pair whose weights were released: a draft model of the target's family,
+both quantised, both with a KV cache.
+
+Every way of decoding answers held-out records of Dolly and requests for code. An answer ends at its
+end token or after 100 tokens; its first 40 are the answer to a smaller budget. Seconds include the
+prompt, as in the paper (arXiv 2311.04951), and are taken per token, since sampled texts differ in
+length. Each speedup is over the exact autoregression of the same models and cache.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.answers import Answer, Answers, Condition, answered, seconds_of, tabulated
+from lab.prompts import CODE, evenly
+from lab.result import Chart, Column, Result, Row, Rows, even, number
+from lab.study import Setup, Study
+from lab.weights import in_precision
+from pipeline.decoding.drafters.hybrid import HYBRID
+from pipeline.decoding.drafters.model import MODEL
+from pipeline.request import Request
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
+
+BUDGETS = 40, 100  # new tokens, as in the paper's table
+PAPER = {40: 1.46, 100: 1.64}
+NONE, AUTO, PAGE = "none", "auto", "hybrid, auto"
+_LENGTHS = ("1", "2", "3", "4", "5", AUTO, PAGE)
+_CACHES = ("paged", "stateful")
+_SAMPLING: Mapping[str, Mapping[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 0.7, "top_p": 0.92},
+}
+_WEIGHTS = ("int8/int8", "int4/int4", "int8/int4")
+_PLACES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A way of decoding.
+
+    Attributes:
+        weights: of the target and of the draft.
+        sampling: greedy, or sampled.
+        cache: the kind of KV cache.
+        drafts: tokens that the draft model drafts in a round; none, auto, or as the page begins.
+    """
+
+    weights: str
+    sampling: str
+    cache: str
+    drafts: str
+
+    @property
+    def kind(self) -> str:
+        return f"{self.weights}, {self.sampling}, {self.cache}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.drafts}"
+
+    @property
+    def baseline(self) -> Case:
+        return replace(self, drafts=NONE)
+
+    def condition(self, dolly: Dolly) -> Condition:
+        changes = {"kv_cache": self.cache, **_SAMPLING[self.sampling]}
+        if self.drafts == NONE:
+            return Condition(self.name, dolly, "autoregressive", changes)
+        changes["drafter"] = (HYBRID if self.drafts == PAGE else MODEL).name
+        length = AUTO if self.drafts == PAGE else self.drafts
+        changes["draft_length"] = length if length == AUTO else int(length)
+        return Condition(self.name, dolly, "speculative", changes)
+
+
+def cases(weights: Sequence[str], sampling: Sequence[str], lengths: Sequence[str]) -> list[Case]:
+    """Every combination with the paged cache; greedily at the first weights, the stateful cache
+    too.
+    """
+    drafts = (NONE, *lengths)
+    paged = [Case(w, s, _CACHES[0], d) for w in weights for s in sampling for d in drafts]
+    return paged + [Case(weights[0], "greedy", _CACHES[1], d) for d in (NONE, *lengths[:2])]
+
+
+def seconds_per_token(answers: Sequence[Answer], budget: int) -> float:
+    """Of the first `budget` tokens of each answer, their prompts included."""
+    tokens = sum(min(len(answer.lane.tokens), budget) for answer in answers)
+    seconds = (answer.lane.prefill_s + seconds_of(answer.lane, budget) for answer in answers)
+    return sum(seconds) / tokens
+
+
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    from lab.training.corpus import held_out
+
+    options, pair, store = setup.options, setup.choice.pair, setup.choice.store
+    dollies: dict[str, Dolly] = {}
+    for weights in options.combinations:
+        larger, smaller = weights.split("/")
+        target = yield from in_precision(pair.target, larger, store)
+        draft = yield from in_precision(pair.required_draft, smaller, store)
+        dollies[weights] = yield from setup.other(replace(pair, target=target, draft=draft))
+    records = evenly(held_out(options.data), options.count)
+    questions = [(record.instruction, record.context) for record in records]
+    prompts = questions + [(code, "") for code in evenly(CODE, options.code)]
+    requests = [Request(*prompt, max_new_tokens=max(BUDGETS)) for prompt in prompts]
+    every = cases(options.combinations, options.sampling, options.lengths)
+    conditions = [case.condition(dollies[case.weights]) for case in every]
+    answers = answered(conditions, requests, setup.repeats or 1)
+    about = dollies[options.combinations[0]].about
+    yield from tabulated(answers, partial(rows_of, every, len(questions)), about)
+
+
+def rows_of(every: Sequence[Case], questions: int, answers: Answers) -> Iterator[Row]:
+    """A row for each case that has answered, over the requests that its baseline answered too.
+
+    Args:
+        questions: so many of the requests, the first, are questions; the others ask for code.
+    """
+    for case in every:
+        both = ({a.request for a in answers.of(each.name)} for each in (case, case.baseline))
+        requests = set.intersection(*both)
+        if not requests:
+            continue
+
+        def speedup(
+            budget: int, among: Collection[int], case: Case = case, requests: set[int] = requests
+        ) -> float | None:
+            slow, fast = (
+                answers.of(each.name, requests & {*among}) for each in (case.baseline, case)
+            )
+            if not fast:
+                return None
+            return seconds_per_token(slow, budget) / seconds_per_token(fast, budget)
+
+        made = answers.of(case.name, requests)
+        everything = range(max(requests) + 1)
+        yield {
+            "kind": case.kind,
+            "drafts": case.drafts,
+            "ms": 1e3 * seconds_per_token(made, max(BUDGETS)),
+            **{f"x{budget}": speedup(budget, everything) for budget in BUDGETS},
+            "questions": speedup(max(BUDGETS), range(questions)),
+            "code": speedup(max(BUDGETS), range(questions, len(everything))),
+            "accepted": answers.acceptance_rate(case.name, requests),
+            "yield": answers.block_efficiency(case.name, requests),
+            **{f"place{place + 1}": _accepted_at(made, place) for place in range(_PLACES)},
+            "same": answers.identical(case.name, case.baseline.name, requests)
+            if case.sampling == "greedy"
+            else None,
+        }
+
+
+def _accepted_at(answers: Sequence[Answer], place: int) -> float | None:
+    """Accepted of the drafts that were tested at that place, counted from 0; None if none was."""
+    steps = [step for answer in answers for step in answer.lane.steps]
+    tested = sum(step.tested > place for step in steps)
+    return sum(step.accepted > place for step in steps) / tested if tested else None
+
+
+def _conclude(rows: Rows) -> str:
+    drafting = [row for row in rows if row["drafts"] not in (NONE, PAGE, AUTO)]
+    best = max(drafting, key=lambda row: number(row[f"x{max(BUDGETS)}"]))
+    gains = " and ".join(f"{number(best[f'x{budget}']):.2f}×" for budget in BUDGETS)
+    paper = " and ".join(f"{ratio:.2f}×" for ratio in PAPER.values())
+    return (
+        f"With a draft model and a fixed length, the paper’s way, the best of {len(drafting)} "
+        f"({best['kind']}, K = {best['drafts']}) gains {gains} for 40 and 100 tokens; the paper’s "
+        f"pair gained {paper}."
+    )
+
+
+def _exact(rows: Rows) -> bool:
+    return all(row["same"] in (None, 1.0) for row in rows)
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    from lab.training.corpus import DATA
+
+    def several(name: str, default: Sequence[str], help_: str) -> None:
+        parser.add_argument(name, nargs="+", default=default, choices=default, help=help_)
+
+    several("--combinations", _WEIGHTS, "weights of target/draft")
+    several("--sampling", [*_SAMPLING], "greedy, sampled or both")
+    several("--lengths", _LENGTHS, "draft lengths")
+    parser.add_argument("--count", type=int, default=20, help="held-out records")
+    parser.add_argument("--code", type=int, default=len(CODE), help="requests for code")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of Dolly's records")
+
+
+STUDY = Study(
+    name="released",
+    title="A released pair",
+    question="How much does the paper’s way gain with a draft model of the target’s family, both "
+    "as they were released and quantised?",
+    needs="a pair with a draft model, and Dolly’s records (--data)",
+    usage="--pair qwen2.5-coder-1.5b",
+    seconds=5400,
+    columns=(
+        Column("kind", "Weights, sampling, cache"),
+        Column("drafts", "Drafts a round"),
+        Column("ms", "Time per token, prompt included", "ms"),
+        Column("x40", "Speedup, N = 40", "×"),
+        Column("x100", "Speedup, N = 100", "×"),
+        Column("questions", "… of questions", "×"),
+        Column("code", "… of code", "×"),
+        Column("accepted", "Accepted of tested", "%", 0),
+        Column("yield", "Tokens per target pass"),
+        *(
+            Column(f"place{place}", f"Accepted at place {place}", "%", 0)
+            for place in range(1, _PLACES + 1)
+        ),
+        Column("same", "Text as autoregressive", "%", 0),
+    ),
+    chart=Chart(
+        kind="bars",
+        x="drafts",
+        y=("x100",),
+        series="kind",
+        level=even,
+        reading="Above the dashed line, drafting pays.",
+    ),
+    measure=_measure,
+    conclude=_conclude,
+    holds=_exact,
+    arguments=_arguments,
+)
