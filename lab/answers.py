@@ -116,6 +116,16 @@ class Answers:
         tested = sum(lane.tested for lane in lanes)
         return sum(lane.accepted for lane in lanes) / tested if tested else None
 
+    def tests_at(
+        self, condition: str, place: int, requests: Collection[int] | None = None
+    ) -> tuple[int, int]:
+        """How many tokens were tested at that place of a draft, from 1 on, and how many of them
+        accepted.
+        """
+        steps = [step for answer in self.of(condition, requests) for step in answer.lane.steps]
+        accepted = sum(step.accepted >= place for step in steps)
+        return sum(step.tested >= place for step in steps), accepted
+
     def block_efficiency(
         self, condition: str, requests: Collection[int] | None = None
     ) -> float | None:

@@ -8,6 +8,7 @@ from lab.studies import (
     cache,
     compression,
     cost,
+    drafters,
     full_size,
     identical,
     larger,
@@ -39,6 +40,7 @@ STUDIES: dict[str, Study] = {
     for module in (
         request,
         lengths,
+        drafters,
         useless,
         identical,
         lossless,

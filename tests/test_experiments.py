@@ -15,7 +15,7 @@ from lab.prompts import KINDS
 from lab.registry import STUDIES, find_study
 from lab.result import Column, Mark, Result
 from lab.saved import Saved, path_of, save, saved
-from lab.studies import identical, lengths, ratio, request, signatures, typical
+from lab.studies import drafters, identical, lengths, ratio, request, signatures, typical
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.request import Request
@@ -206,6 +206,23 @@ def test_every_draft_length_is_measured_on_the_request_of_the_form():
     best = min(result.rows[:-1], key=lambda row: row["ms"])
     name = "no drafting" if best["length"] == NONE else f"K = {best['length']}"
     assert f"is {name}, {best['speedup']:.2f}×" in request.STUDY.conclude(result.rows)
+
+
+def test_every_drafter_that_copies_no_answer_is_tested_at_each_place_on_the_same_texts():
+    dolly = FakeDolly(PLAIN)
+    result = run(drafters.STUDY, dolly)
+    asked = {each.trace().request["drafter"] for each in dolly.started}
+    assert asked == {*dolly.pair.drafters} - {"memory"}
+    assert len(dolly.started) == len(asked) * (1 + len(KINDS))
+    for name in asked:
+        traces = [run.trace() for run in dolly.started]
+        lanes = [trace.speculative for trace in traces if trace.request["drafter"] == name]
+        for row in (row for row in result.rows if row["drafter"] == name):
+            steps = [step for lane in lanes for step in lane.steps if step.tested >= row["place"]]
+            assert row["tested"] == len(steps) > 0
+            assert row["accepted"] * len(steps) == sum(s.accepted >= row["place"] for s in steps)
+    assert f"accepted there: {result.rows[0]['drafter']} " in drafters.STUDY.conclude(result.rows)
+    assert drafters.STUDY.conclude(()).startswith("No draft was tested")
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ _SAMPLING: Mapping[str, Mapping[str, Any]] = {
     "sampled": {"temperature": 0.7, "top_p": 0.92},
 }
 _WEIGHTS = ("int8/int8", "int4/int4", "int8/int4")
-_PLACES = 5
+_PLACES = range(1, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ def rows_of(every: Sequence[Case], questions: int, answers: Answers) -> Iterator
             return seconds_per_token(slow, budget) / seconds_per_token(fast, budget)
 
         made = answers.of(case.name, requests)
+        tests = [answers.tests_at(case.name, place, requests) for place in _PLACES]
         everything = range(max(requests) + 1)
         yield {
             "kind": case.kind,
@@ -149,18 +150,15 @@ def rows_of(every: Sequence[Case], questions: int, answers: Answers) -> Iterator
             "code": speedup(max(BUDGETS), range(questions, len(everything))),
             "accepted": answers.acceptance_rate(case.name, requests),
             "yield": answers.block_efficiency(case.name, requests),
-            **{f"place{place + 1}": _accepted_at(made, place) for place in range(_PLACES)},
+            **{f"place{place}": _share(*at) for place, at in enumerate(tests, 1)},
             "same": answers.identical(case.name, case.baseline.name, requests)
             if case.sampling == "greedy"
             else None,
         }
 
 
-def _accepted_at(answers: Sequence[Answer], place: int) -> float | None:
-    """Accepted of the drafts that were tested at that place, counted from 0; None if none was."""
-    steps = [step for answer in answers for step in answer.lane.steps]
-    tested = sum(step.tested > place for step in steps)
-    return sum(step.accepted > place for step in steps) / tested if tested else None
+def _share(tested: int, accepted: int) -> float | None:
+    return accepted / tested if tested else None
 
 
 def _conclude(rows: Rows) -> str:
@@ -211,10 +209,7 @@ STUDY = Study(
         Column("code", "… of code", "×"),
         Column("accepted", "Accepted of tested", "%", 0),
         Column("yield", "Tokens per target pass"),
-        *(
-            Column(f"place{place}", f"Accepted at place {place}", "%", 0)
-            for place in range(1, _PLACES + 1)
-        ),
+        *(Column(f"place{place}", f"Accepted at place {place}", "%", 0) for place in _PLACES),
         Column("same", "Text as autoregressive", "%", 0),
     ),
     chart=Chart(
