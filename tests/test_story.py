@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.served import (
+    next_frame,
     open_settings,
     run,
     shown,
@@ -263,4 +264,10 @@ def test_stop_can_be_pressed_while_something_runs(page, dolly):
     expect(stop).to_be_enabled()
     stop.click()
     wait_for_end(page, "cancelled")
+    expect(stop).to_be_disabled()
+    mark = '<div class="wrap"><span class="error">Error</span></div>'  # Gradio's, of a failed event
+    page.evaluate(
+        "mark => document.querySelector('#notice').insertAdjacentHTML('beforeend', mark)", mark
+    )
+    next_frame(page)
     expect(stop).to_be_disabled()

@@ -53,7 +53,8 @@ function stopLoadingScreen() {
 }
 
 // Gradio shows over the notice that an event waits or runs: then there is something to stop. It also shows the place
-// in the queue, with a running clock, which a screen reader would announce each second. Also a race that starts at once is in the queue for a moment: a line that comes and goes would move the page.
+// in the queue, with a running clock, which a screen reader would announce each second. Also a race that starts at once
+// is in the queue for a moment: a line that comes and goes would move the page.
 function watchEvents() {
   const notice = find(document, "#notice");
   const place = find(notice, ".place");
@@ -65,7 +66,7 @@ function watchEvents() {
   let soon = 0;
   stop.disabled = true;
   new MutationObserver(() => {
-    stop.disabled = !notice.querySelector(".wrap:not(.hide)");
+    stop.disabled = !notice.querySelector(".wrap:not(.hide, :has(.error))"); // an error stays when it has ended
     const queue = notice.querySelector(".progress-text")?.textContent?.match(/queue: (\d+)\/(\d+)/);
     const line = queue
       ? `Waiting: number ${queue[1]} of ${queue[2]} in the queue. One race runs at a time, so that its times are accurate.`
