@@ -144,6 +144,7 @@ def rows_of(every: Sequence[Case], questions: int, answers: Answers) -> Iterator
         yield {
             "kind": case.kind,
             "drafts": case.drafts,
+            "requests": len(requests),
             "ms": 1e3 * seconds_per_token(made, max(BUDGETS)),
             **{f"x{budget}": speedup(budget, everything) for budget in BUDGETS},
             "questions": speedup(max(BUDGETS), range(questions)),
@@ -202,6 +203,7 @@ STUDY = Study(
     columns=(
         Column("kind", "Weights, sampling, cache"),
         Column("drafts", "Drafts a round"),
+        Column("requests", "Requests", digits=0),
         Column("ms", "Time per token, prompt included", "ms"),
         Column("x40", "Speedup, N = 40", "×"),
         Column("x100", "Speedup, N = 100", "×"),
