@@ -1,10 +1,8 @@
 """Replicas on Ray as `app.py` starts them: two of one core each, with tiny models.
 
-They are the only processes of the tests that need two cores at once; where there are fewer, these
-tests are skipped.
+They are the only processes of the tests that need two cores at once.
 """
 
-import os
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,8 +17,6 @@ from pipeline.dolly import Dolly
 from pipeline.request import Request
 from tests.tiny import tiny_folder
 from tests.waiting import PATIENCE, wait_until
-
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
 ASKED = ("Why is the sky blue?", "How many planets are there?")  # one for each replica
 SHORT = Request("Why?", max_new_tokens=4)

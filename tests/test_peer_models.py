@@ -51,7 +51,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     tokenizer = (folder / "checkpoint" / "tokenizer.json").read_bytes()
     (folder / "trimmed" / "tokenizer.json").write_bytes(tokenizer)
     pair = Models(
-        export(folder / "checkpoint", folder / "target", "int4-asym"),
+        export(folder / "checkpoint", folder / "target", "int4"),
         export(folder / "trimmed", folder / "draft", "int8"),
     )
     return for_peers(pair, tmp_path_factory.mktemp("peers"))

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from lab.answers import answered
-from lab.studies.released import NONE, PAGE, STUDY, Case, cases, rows_of
+from lab.studies.released import HYBRID_AUTO, NONE, STUDY, Case, cases, rows_of
 from pipeline.request import Request
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 
 QUESTIONS, CODE = 2, 1
-EVERY = cases(["int8/int8"], ["greedy"], ["4", PAGE])
+EVERY = cases(["int8/int8"], ["greedy"], ["4", HYBRID_AUTO])
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def answers():
 
 
 def test_every_combination_has_its_own_baseline():
-    every = cases(["a/a", "b/b"], ["greedy", "sampled"], ["1", "2", PAGE])
+    every = cases(["a/a", "b/b"], ["greedy", "sampled"], ["1", "2", HYBRID_AUTO])
     assert len(every) == len({case.name for case in every}) == 2 * 2 * 4 + 3
     assert {case.baseline.name for case in every} == {c.name for c in every if c.drafts == NONE}
 

@@ -49,12 +49,14 @@ def read_weights(folder: Path) -> tuple[dict[str, Matrix], dict[str, NDArray[np.
     vectors: dict[str, NDArray[np.float32]] = {}
     for name, node in by_name.items():
         if name.startswith("self.") and name.endswith(".weight"):
-            zero_point, scale = (
-                _grouped(by_name[f"{name}/{part}"]) for part in ("zero_point", "scale")
-            )
             bits = int(node.get_element_type().bitwidth)
-            name = name.removeprefix("self.")
-            matrices[name] = Matrix(_grouped(node), zero_point, scale, bits)
+            levels, scale = _grouped(node), _grouped(by_name[f"{name}/scale"])
+            if f"{name}/zero_point" in by_name:
+                zero_point = _grouped(by_name[f"{name}/zero_point"])
+            else:  # symmetric: levels are signed, around zero
+                zero_point = np.full_like(scale, 2 ** (bits - 1))
+                levels += 2 ** (bits - 1)
+            matrices[name.removeprefix("self.")] = Matrix(levels, zero_point, scale, bits)
         for reader in node.output(0).get_target_inputs():
             user = reader.get_node().get_friendly_name()
             if (scale_of := _NORM_SCALE.fullmatch(user)) and "norm" in scale_of[1]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 
 from lab.answers import Answers, Condition, answered, tabulated
 from lab.prompts import KINDS
@@ -20,9 +19,9 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     names = [name for name in dolly.pair.drafters if not DRAFTERS[name].copies_answers]
     length = {"draft_length": MAX_DRAFT_LENGTH}
     conditions = [Condition(n, dolly, changes={"drafter": n, **length}) for n in names]
-    of_kinds = (Request(*prompts[0]) for prompts in KINDS.values())
-    limited = (replace(r, max_new_tokens=setup.request.max_new_tokens) for r in of_kinds)
-    requests = [replace(setup.request, drafter=names[0]), *limited]
+    budget = setup.request.max_new_tokens
+    of_kinds = (Request(*prompts[0], max_new_tokens=budget) for prompts in KINDS.values())
+    requests = [setup.request, *of_kinds]
     answers = answered(conditions, requests, setup.repeats or 1)
     yield from tabulated(answers, rows_of, dolly.about)
 
@@ -64,8 +63,8 @@ STUDY = Study(
         x="place",
         y=("accepted",),
         series="drafter",
-        reading="Of the request in the form and six others, of which the models write one of each "
-        f"kind, with K = {MAX_DRAFT_LENGTH}.",
+        reading="Of the request in the form and another of each of six kinds, with "
+        f"K = {MAX_DRAFT_LENGTH}.",
     ),
     measure=_measure,
     conclude=_conclude,
