@@ -29,13 +29,13 @@ from pipeline.progress import Progress, in_bytes
 from pipeline.request import Request
 from pipeline.run import Prepared, Run
 from pipeline.runtime.block import OVBlockModel
-from pipeline.runtime.ir import weight_bytes
 from pipeline.runtime.kv_cache.memory import KVMemory
 from pipeline.runtime.kv_cache.policy import Properties, UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY, find_policy
 from pipeline.runtime.model import OVModel, RuntimeOptions, check_device
 from pipeline.runtime.pair import CompiledPair
+from pipeline.runtime.weight_files import weight_bytes
 from pipeline.text.stop import stop_matcher
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
 from pipeline.trace.recording import Pools, Recording

@@ -267,6 +267,23 @@ def test_a_damaged_model_is_one_line(tmp_path, role, file, damage):
     assert "\n" not in str(caught.value)
 
 
+def test_weights_in_parts_are_those_of_one_file(tmp_path):
+    """The same text, and a part that is missing or cut is one line."""
+    pytest.importorskip("torch", reason="what splits weights needs torch")
+    from lab.training.export import split_weights
+
+    folder, request = copied(tmp_path), Request("Why?", max_new_tokens=9)
+    whole = Dolly(folder).start(request).finish().autoregressive.text
+    split_weights(folder / "target", 100_000)
+    parts = sorted((folder / "target").glob("*.bin"))
+    assert len(parts) > 2
+    assert Dolly(folder).start(request).finish().autoregressive.text == whole
+    for damage in ("truncated", "missing"):
+        break_file(parts[1], damage)
+        with pytest.raises(UserError, match=r"^model: .*(add its|damaged)"):
+            Dolly(folder)
+
+
 @pytest.mark.parametrize("role", ["target", "draft"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_weight_that_is_no_number_ends_a_run_with_one_line_that_names_the_model(

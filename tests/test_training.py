@@ -31,7 +31,7 @@ from lab.training.command import Command, timed
 from lab.training.features import FEATURES, Features, FeatureWriter
 from lab.training.files import read_lines, replacing_folder
 from lab.training.fit import LOSSES
-from lab.training.quantisation import int4, quantise, restore
+from lab.training.quantisation import adapt, int4, quantise, restore
 from lab.training.recipe import Answers, Block, Draft, Instructions, Phase, Recipe, ends, spread
 from pipeline.dolly import Dolly
 from pipeline.errors import UserError
@@ -180,6 +180,31 @@ def test_training_sees_int4_weights_and_changes_float32_ones():
     assert torch.equal(master.grad, torch.ones(8, 64))
     restore(model)
     assert torch.equal(model.state_dict()["model.layers.0.weight"], weights)
+
+
+def test_a_sum_of_low_rank_is_trained_with_the_gradients_of_the_whole_weights():
+    """Those of the weights W + up down as they are rounded, passed on to up and down."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(64, 8)
+    whole = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([layer])})
+    model = torch.nn.ModuleDict({"model": whole})
+    adapt(model, 2, 32)
+    adapted = whole["layers"][0]
+    torch.nn.init.normal_(adapted.up)
+    inputs = torch.randn(5, 64, requires_grad=True)
+    outputs = adapted(inputs)
+    rounded = int4(layer.weight + adapted.up @ adapted.down, 32)
+    torch.testing.assert_close(outputs, inputs @ rounded.T + layer.bias)
+    slopes = torch.randn(5, 8)
+    (outputs * slopes).sum().backward()
+    of_weights = slopes.T @ inputs
+    torch.testing.assert_close(adapted.up.grad, of_weights @ adapted.down.T)
+    torch.testing.assert_close(adapted.down.grad, adapted.up.T @ of_weights)
+    torch.testing.assert_close(inputs.grad, slopes @ rounded)
+    assert layer.weight.grad is None
+    expected = layer.weight + adapted.up @ adapted.down
+    restore(model)
+    assert model.state_dict()["model.layers.0.weight"].equal(expected.detach())
 
 
 def test_an_interrupted_run_resumes_where_it_was(made, elsewhere, monkeypatch):

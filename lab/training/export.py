@@ -7,6 +7,7 @@ INT8.
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from lab.training.block import BLOCK
 from lab.training.block_ir import export_block
@@ -14,6 +15,9 @@ from lab.training.command import Command
 from lab.training.draft import DRAFT
 from lab.training.generation import quantised
 from pipeline.models.export import export
+from pipeline.runtime.weight_files import WHOLE, part_name
+
+_LARGEST = 90_000_000  # bytes of a file, which hosts of code take
 
 
 def main(command: Command) -> None:
@@ -25,4 +29,19 @@ def main(command: Command) -> None:
     export_block(work / BLOCK, pair / "block", "int8")
     for role in ("target", "draft"):  # optimum's own record names the checkpoint's folder
         (pair / role / "openvino_config.json").unlink(missing_ok=True)
+    for role in ("target", "draft", "block"):
+        split_weights(pair / role, _LARGEST)
     print(f"python app.py --pair {pair}")
+
+
+def split_weights(folder: Path, most: int) -> None:
+    """Makes parts of at most `most` bytes of the weights in a folder, if they are more."""
+    whole = folder / WHOLE
+    weights = memoryview(whole.read_bytes())
+    count = -(-len(weights) // most)
+    if count < 2:
+        return
+    for place in range(count):
+        part = weights[place * most : (place + 1) * most]
+        (folder / part_name(place, count)).write_bytes(part)
+    whole.unlink()

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from lab.training.files import add_line, replacing
-from lab.training.quantisation import quantise, restore
+from lab.training.quantisation import adapt, quantise, restore
 from lab.training.recipe import Phase
 from pipeline.errors import UserError
 
@@ -73,7 +73,9 @@ def fit(
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=fast or device.type == "cuda")
     path = folder / f"{phase.name}.checkpoint"
     state = _read(path, configuration)
-    if phase.int4_group:
+    if phase.rank:
+        adapt(model, phase.rank, phase.int4_group)
+    elif phase.int4_group:
         quantise(model, phase.int4_group)
     if state:
         model.load_state_dict(state["model"])
@@ -141,6 +143,8 @@ def _optimisers(model: torch.nn.Module, phase: Phase) -> list[torch.optim.Optimi
     """AdamW; or Muon (Jordan et al. 2024) for the matrices of layers, and AdamW for the others."""
     muon, matrices, vectors = [], [], []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.ndim < 2:
             vectors.append(parameter)
         elif phase.muon and ".layers." in name and parameter.ndim == 2:

@@ -83,6 +83,7 @@ def write(
     texts: list[Text | None] = [None] * at_once
     params = SamplingParams(writing.temperature, top_p=writing.top_p)
     random: dict[int, np.random.Generator] = {}
+    read: list[list[int]] = [[] for _ in range(at_once)]  # the prompt that is in each cache
 
     def extend(place: int, output: Output) -> Text | None:
         """Adds the next token to the text at that place; returns the text if it is complete."""
@@ -106,8 +107,11 @@ def write(
         """Reads prompts at a free place until a text there has begun and is not complete."""
         while texts[place] is None and (prompt := next(waiting, None)):
             texts[place] = Text(*prompt)
-            sequence.rollback(0)
-            if text := extend(place, sequence.forward(prompt[1], logits_to_keep=1)):
+            # Prompts often begin alike. Hidden states are wanted of every token.
+            kept = 0 if hidden_layers else _shared(read[place], prompt[1])
+            read[place] = prompt[1]
+            sequence.rollback(kept)
+            if text := extend(place, sequence.forward(prompt[1][kept:], logits_to_keep=1)):
                 yield text
 
     while True:
@@ -119,6 +123,12 @@ def write(
         for place, output in enumerate(outputs):
             if texts[place] and (text := extend(place, output)):
                 yield text
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """With how many tokens both begin, without the last of `other`."""
+    pairs = enumerate(zip(one, other[:-1], strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other) - 1))
 
 
 def quantised(checkpoint: Path, work: Path, weights: Weights) -> Path:

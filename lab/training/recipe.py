@@ -23,6 +23,7 @@ class Phase:
     rows: int = 4  # packed rows in an optimiser step
     pack: int = 512  # tokens in a packed row
     int4_group: int = 0  # weights that share an INT4 scale in the forward pass; 0 trains in float
+    rank: int = 0  # of what is added to each matrix of the layers (LoRA); 0 changes all weights
     muon: bool = False  # Muon updates the matrices of layers; AdamW updates all others
     decay: float = 0.01  # of the weights in matrices
 

@@ -27,7 +27,7 @@ _SYSTEM = (
     "where an opinion is asked for. Use at most 100 words."
 )
 _LONGEST = 220  # tokens of an answer
-_AT_ONCE = 32
+_AT_ONCE = 64
 _REFUSALS = re.compile(
     r"\bas an? (AI|artificial|language|Dolly)|\b(I'm|I am) (sorry|unable|just)"
     r"|\bI (cannot|can't|don't)|\bAlibaba|\bQwen|\bmy training\b",
@@ -54,6 +54,8 @@ def main(command: Command) -> None:
         for number, record in enumerate(asked)
         if (record.instruction, record.context) not in done
     ]
+    # A longer record would not be trained on.
+    missing = [each for each in missing if len(each[1]) + _LONGEST <= command.recipe.longest]
     for text in write(ir, missing, Writing(_LONGEST, frozenset({end})), at_once=_AT_ONCE):
         record, answer = asked[text.number], acceptable(text, tokenizer, end)
         add_line(command.work / TAUGHT, [record.instruction, record.context, answer])

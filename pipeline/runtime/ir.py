@@ -17,8 +17,9 @@ import openvino as ov
 from pipeline.errors import UserError
 from pipeline.runtime.kv_cache.policy import Rotary
 from pipeline.runtime.vocabulary import Vocabulary, read_vocabulary
+from pipeline.runtime.weight_files import WHOLE, read_weights, weight_files
 
-_XML, _BIN, _CONFIG = "openvino_model.xml", "openvino_model.bin", "config.json"
+_XML, _CONFIG = "openvino_model.xml", "config.json"
 _CONTEXT_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _UNLIMITED = 2048  # tokens, where positions are relative and a model names no limit
 _UNPACKING = {"Convert", "Subtract", "Multiply", "Reshape"}  # between stored weights and their use
@@ -68,8 +69,10 @@ def read_config(folder: Path) -> IRConfig:
         UserError: a file of the model is missing, or the configuration is damaged, or the map of
             a trimmed vocabulary does not fit.
     """
-    for name in (_XML, _BIN, _CONFIG):
-        if not (folder / name).is_file():
+    there = [*(file.name for file in (folder / _XML, folder / _CONFIG) if file.is_file())]
+    there += [WHOLE] * bool(weight_files(folder))
+    for name in (_XML, WHOLE, _CONFIG):
+        if name not in there:
             raise UserError("model", str(folder), f"add its {name}, or convert the model again")
     try:
         config = json.loads((folder / _CONFIG).read_text())
@@ -114,7 +117,11 @@ def read_model(folder: Path) -> ov.Model:
         UserError: they are damaged, or not a stateful language model's.
     """
     try:
-        model = ov.Core().read_model(folder / _XML)
+        files = weight_files(folder)
+        if len(files) == 1:  # which OpenVINO maps from disk
+            model = ov.Core().read_model(folder / _XML, files[0])
+        else:
+            model = ov.Core().read_model((folder / _XML).read_bytes(), read_weights(files))
     except RuntimeError as error:
         remedy = f"replace the damaged files or convert the model again ({last_line(error)})"
         raise UserError("model", str(folder), remedy) from None
@@ -122,12 +129,6 @@ def read_model(folder: Path) -> ov.Model:
         remedy = "is no language model with a state; convert it with: python -m pipeline.convert"
         raise UserError("model", str(folder), remedy)
     return model
-
-
-def weight_bytes(folder: Path) -> int:
-    """Bytes of the weights in a folder; 0 if there are none."""
-    file = folder / _BIN
-    return file.stat().st_size if file.is_file() else 0
 
 
 def count_weights(model: ov.Model) -> tuple[int, str]:

@@ -25,7 +25,6 @@ from pipeline.runtime.ir import (
     last_line,
     read_config,
     read_model,
-    weight_bytes,
 )
 from pipeline.runtime.kv_cache.memory import KVMemory, Pooled
 from pipeline.runtime.kv_cache.policy import (
@@ -40,6 +39,7 @@ from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, find_policy
 from pipeline.runtime.projections import merge_projections
 from pipeline.runtime.sequence import FURTHER_INPUTS, OVCausalLM
 from pipeline.runtime.vocabulary import Vocabulary
+from pipeline.runtime.weight_files import weight_bytes
 
 _DECODE_SIZES = range(1, MAX_DECODE_TOKENS + 1)
 _COMPARED = 12  # tokens whose logits are compared
