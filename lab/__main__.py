@@ -49,14 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         setup = Setup(
             choice=choice, request=request, load=Dolly.of, repeats=options.repeats, options=options
         )
-        result = _shown(study.measure(setup))
+        result, complete = _shown(study.measure(setup))
         _print(study, result)
-        print(save(study, result))
+        if not complete:
+            print("interrupted, so not saved", file=sys.stderr)
+            return 130
+        print(f"\n{study.conclude(result.rows)}\n{save(study, result)}")
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     return 0 if study.holds(result.rows) else 1
 
 
@@ -71,14 +72,13 @@ def _list() -> None:
 
 
 def _print(study: Study, result: Result) -> None:
-    """The table, the figures beside it, and what came out."""
+    """The table, and the figures beside it."""
     table(
         [column.heading for column in study.columns],
         [[column.text(row.get(column.name)) for column in study.columns] for row in result.rows],
     )
     for name, value in _leaves(result.figures):
         print(f"{name}: {value}")
-    print(f"\n{study.conclude(result.rows)}")
 
 
 def _leaves(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -91,8 +91,8 @@ def _leaves(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             yield name, value
 
 
-def _shown(results: Iterator[Result]) -> Result:
-    """Shows the progress; returns the last result."""
+def _shown(results: Iterator[Result]) -> tuple[Result, bool]:
+    """Shows the progress; returns the last result, and whether nobody interrupted."""
     latest = Result()
 
     def progress() -> Iterator[Progress]:
@@ -106,8 +106,11 @@ def _shown(results: Iterator[Result]) -> Result:
                 yield now
             before = now
 
-    show(progress())
-    return latest
+    try:
+        show(progress())
+    except KeyboardInterrupt:
+        return latest, False
+    return latest, True
 
 
 if __name__ == "__main__":

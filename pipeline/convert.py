@@ -40,13 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show(progress: Iterable[Progress]) -> None:
-    """Prints a line for each stage, which a terminal updates in place."""
-    stage = ""
+    """Prints a line for each stage, which a terminal updates in place; elsewhere another line
+    follows at every tenth of it.
+    """
+    stage, tenth = "", 0
     for step in progress:
-        again = sys.stderr.isatty() and step.stage == stage
-        if again or step.stage != stage:
-            print(f"\033[F\033[K{step}" if again else str(step), file=sys.stderr, flush=True)
-        stage = step.stage
+        before = stage, tenth
+        stage, tenth = step.stage, 10 * step.done // max(1, step.total)
+        if sys.stderr.isatty() and stage == before[0]:
+            print(f"\033[F\033[K{step}", file=sys.stderr, flush=True)
+        elif (stage, tenth) != before:
+            print(step, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,33 @@ def test_the_command_prints_the_table_and_what_came_out_and_keeps_both(here, cap
     assert str(here / "request.json") in out
 
 
+def test_an_interrupted_study_shows_what_it_has_measured_and_keeps_nothing(
+    here, monkeypatch, capsys
+):
+    def measure(made):
+        for number, result in enumerate(request.STUDY.measure(made)):
+            if number == 30:
+                raise KeyboardInterrupt
+            yield result
+
+    monkeypatch.setitem(STUDIES, "request", replace(request.STUDY, measure=measure))
+    assert command.main(["request"]) == 130
+    printed = capsys.readouterr()
+    heading, first, *_ = printed.out.splitlines()
+    assert "Time per token, ms" in heading
+    assert first.split()[0] == LENGTHS[0]
+    assert "not saved" in printed.err
+    assert not [*here.iterdir()]
+
+
+def test_progress_is_a_line_at_every_tenth_where_no_terminal_updates_it(here, capsys):
+    assert command.main(["request", "--repeats", "2"]) == 0
+    count = 2 * len(LENGTHS)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "measuring" in line]
+    tenths = sorted({10 * done // count: done for done in range(count, -1, -1)}.values())
+    assert lines == [f"measuring {done} of {count}" for done in tenths]
+
+
 def test_the_command_fails_if_what_a_study_claims_does_not_hold(here, monkeypatch):
     wrong = replace(request.STUDY, holds=lambda rows: False)
     monkeypatch.setitem(STUDIES, "request", wrong)

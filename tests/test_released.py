@@ -11,7 +11,7 @@ from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 
 QUESTIONS, CODE = 2, 1
-EVERY = cases(["int8/int8"], ["greedy"], ["4", HYBRID_AUTO])
+EVERY = cases(["int8/int8"], ["greedy"], ["4", HYBRID_AUTO], ["paged", "stateful"])
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,8 @@ def answers():
 
 
 def test_every_combination_has_its_own_baseline():
-    every = cases(["a/a", "b/b"], ["greedy", "sampled"], ["1", "2", HYBRID_AUTO])
+    caches = ["paged", "stateful"]
+    every = cases(["a/a", "b/b"], ["greedy", "sampled"], ["1", "2", HYBRID_AUTO], caches)
     assert len(every) == len({case.name for case in every}) == 2 * 2 * 4 + 3
     assert {case.baseline.name for case in every} == {c.name for c in every if c.drafts == NONE}
 

@@ -236,6 +236,32 @@ def test_an_interrupted_run_resumes_where_it_was(made, elsewhere, monkeypatch):
     assert losses[-1] < losses[0] / 2
 
 
+def test_what_is_trained_with_a_rank_is_kept_beside_and_makes_the_same_model(
+    elsewhere, monkeypatch
+):
+    """It learns, leaves the embeddings as they were, and is not trained again where it is there."""
+    phase = replace(TINY.target, rank=4, rates=(2e-2, 0.0))
+    command = elsewhere(base.BASE)
+    command = replace(command, recipe=replace(TINY, target=phase))
+    target.main(command)
+    losses = [row["loss"] for row in read_lines(command.work / LOSSES)]
+    assert losses[-1] < losses[0] / 2
+    before, after = (
+        target.load_model(command.work / name).state_dict() for name in (base.BASE, target.TUNED)
+    )
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    assert any("q_proj.weight" in name for name in changed)
+    assert not any("embed_tokens" in name for name in changed)
+    (command.work / "target.checkpoint").unlink()
+    shutil.rmtree(command.work / target.TUNED)
+    monkeypatch.setattr(target, "next_token_loss", None)
+    target.main(command)
+    again = target.load_model(command.work / target.TUNED).state_dict()
+    assert all(torch.equal(after[name], again[name]) for name in after)
+    with pytest.raises(UserError, match="another configuration"):
+        target.main(replace(command, recipe=replace(command.recipe, seed=5)))
+
+
 def test_a_checkpoint_of_another_recipe_or_a_damaged_one_is_refused(made, elsewhere):
     for stage in (target, draft):
         with pytest.raises(UserError, match="another"):
@@ -258,7 +284,7 @@ def test_instructions_are_the_whole_lines_of_a_list():
 def test_written_instructions_ask_what_nobody_asked_before(elsewhere, monkeypatch):
     """No training record, no held-out one, and none twice, also after an interruption."""
     command = elsewhere()
-    asked = [corpus.held_out(command.data)[0], corpus.dolly(command.data)[0]]
+    asked = [corpus.held_out(command.data)[0], corpus.training_records(command.data)[0]]
     new = ["Is this a new question?", "And is this another one?", "Is this the last of them?"]
     batches = [[*(r.instruction.upper() for r in asked), *new[:2]], [new[1] + "?!", new[2]]]
     monkeypatch.setattr(
@@ -376,25 +402,26 @@ def test_the_target_is_taught_a_larger_models_answers_and_peoples(made, elsewher
     people = {record.response for record in corpus.training_records(made.data)}
     assert people < {record.response for record in target.lessons(command)}
     asked = teacher.to_answer(command)
-    rows = [[record.instruction, "", f"Taught {number}."] for number, record in enumerate(asked)]
-    rows[0][2] = ""
+    rows = [[number, f"Taught {number}."] for number in asked]
+    rows[0][1] = ""
     (command.work / target.TAUGHT).write_text("".join(json.dumps(row) + "\n" for row in rows))
     taught = target.lessons(command)
     questions = {record.question for record in taught}
-    assert asked[0].question not in questions
+    assert asked[rows[0][0]].question not in questions
     assert {record.question for record in corpus.held_out(made.data)}.isdisjoint(questions)
-    found = {(record.instruction, "", record.response) for record in taught}
-    assert {tuple(row) for row in rows[1:]} <= found
+    found = {(record.instruction, record.response) for record in taught}
+    assert {(asked[number].instruction, text) for number, text in rows[1:]} <= found
     assert any("OpenVINO" in record.response for record in taught)
 
 
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
-        ("A hen is a bird.", True),
-        ("As an AI language model, I have no opinion.", False),
-        ("I'm sorry, but I cannot say.", False),
-        ("A hen is 母鸡.", False),
+        ("A hen is a bird that lays eggs on a farm.", True),
+        ("A hen is a bird that lays eggs.", False),
+        ("As an AI language model, I have no opinion on eggs.", False),
+        ("I'm sorry, but I cannot say what a hen is to me.", False),
+        ("A hen is a bird that lays eggs on a 母鸡.", False),
         ("La la la la la la la la la la la la la la la la la la la", False),
     ],
 )

@@ -79,13 +79,14 @@ class Case:
         return Condition(self.name, dolly, changes=changes | {"draft_length": length})
 
 
-def cases(weights: Sequence[str], sampling: Sequence[str], lengths: Sequence[str]) -> list[Case]:
-    """Every combination with the paged cache; greedily at the first weights, the stateful cache
-    too.
-    """
-    drafts = (NONE, *lengths)
-    paged = [Case(w, s, _CACHES[0], d) for w in weights for s in sampling for d in drafts]
-    return paged + [Case(weights[0], "greedy", _CACHES[1], d) for d in (NONE, *lengths[:2])]
+def cases(
+    weights: Sequence[str], sampling: Sequence[str], lengths: Sequence[str], caches: Sequence[str]
+) -> list[Case]:
+    """Every combination with the first cache; greedily at the first weights, the others too."""
+    first, *others = caches
+    every = [Case(w, s, first, d) for w in weights for s in sampling for d in (NONE, *lengths)]
+    drafts = (NONE, *lengths[:2])
+    return every + [Case(weights[0], "greedy", cache, d) for cache in others for d in drafts]
 
 
 def seconds_per_token(answers: Sequence[Answer], budget: int) -> float:
@@ -109,7 +110,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     questions = [(record.instruction, record.context) for record in records]
     prompts = questions + [(code, "") for code in evenly(CODE, options.code)]
     requests = [Request(*prompt, max_new_tokens=max(BUDGETS)) for prompt in prompts]
-    every = cases(options.combinations, options.sampling, options.lengths)
+    every = cases(options.combinations, options.sampling, options.lengths, options.caches)
     conditions = [case.condition(dollies[case.weights]) for case in every]
     answers = answered(conditions, requests, setup.repeats or 1)
     about = dollies[options.combinations[0]].about
@@ -185,6 +186,7 @@ def _arguments(parser: ArgumentParser) -> None:
     several("--combinations", _WEIGHTS, "weights of target/draft")
     several("--sampling", [*_SAMPLING], "greedy, sampled or both")
     several("--lengths", _LENGTHS, "draft lengths")
+    several("--caches", _CACHES, "kinds of KV cache; those after the first greedily only")
     parser.add_argument("--count", type=int, default=20, help="held-out records")
     parser.add_argument("--code", type=int, default=len(CODE), help="requests for code")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of Dolly's records")

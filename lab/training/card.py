@@ -34,7 +34,7 @@ _SHOWN_CONTEXT = 600  # characters
 _STAGES = {
     "base": "Qwen2.5-Coder-0.5B-Instruct from its GGUF file, with Dolly's three added tokens",
     "teacher": "Qwen2.5-Coder-1.5B-Instruct's answers to Dolly's instructions",
-    "target": "all weights fine-tuned on those and people's, with INT4 weights in the forward pass",
+    "target": "fine-tuned on those and people's (LoRA), with INT4 weights in the forward pass",
     "repetition": "its own looping answers made unlikely (unlikelihood, arXiv 1908.04319)",
     "answers": "the target's answers to training instructions, its probabilities and hidden states",
     "draft": "layers of the target over its most frequent tokens, distilled from those",

@@ -48,9 +48,9 @@ def held_out_by_id(data: Path) -> dict[int, Record]:
     return {int(row["id"]): _record(row) for row in _rows(data, _DOLLY) if _is_held_out(row)}
 
 
-def dolly(data: Path) -> list[Record]:
-    """Dolly's other records, in the order of the file."""
-    return [_record(row) for row in _rows(data, _DOLLY) if not _is_held_out(row)]
+def dolly(data: Path) -> dict[int, Record]:
+    """Dolly's other records by their ids, in the order of the file."""
+    return {int(row["id"]): _record(row) for row in _rows(data, _DOLLY) if not _is_held_out(row)}
 
 
 def oasst(data: Path) -> list[Record]:
@@ -60,8 +60,13 @@ def oasst(data: Path) -> list[Record]:
 
 def training_records(data: Path) -> list[Record]:
     """Dolly's records to train on: no held-out record, and no question that one of those asks."""
+    return list(training_records_by_id(data).values())
+
+
+def training_records_by_id(data: Path) -> dict[int, Record]:
+    """As `training_records`, by Dolly's own ids."""
     tested = {record.question for record in held_out(data)}
-    return [record for record in dolly(data) if record.question not in tested]
+    return {number: each for number, each in dolly(data).items() if each.question not in tested}
 
 
 def own_instructions(path: Path) -> list[Record]:

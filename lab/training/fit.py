@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from tqdm import tqdm
 
 from lab.training.files import add_line, replacing
@@ -61,6 +63,9 @@ def fit(
 ) -> None:
     """Trains `model` in place to the end of `phase`, from its checkpoint in `folder` if any.
 
+    What is trained with a rank is kept beside the checkpoint, as `PHASE.safetensors` in bfloat16,
+    and where that is there already, nothing is trained.
+
     Args:
         configuration: all that shapes this run; a checkpoint of another one is refused.
 
@@ -71,12 +76,16 @@ def fit(
     # bfloat16 is faster than float32 on any GPU, and on CPUs with AVX-512 BF16 or AMX.
     fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=fast or device.type == "cuda")
-    path = folder / f"{phase.name}.checkpoint"
-    state = _read(path, configuration)
+    path, adapter = folder / f"{phase.name}.checkpoint", folder / f"{phase.name}.safetensors"
     if phase.rank:
         adapt(model, phase.rank, phase.int4_group)
+        if adapter.is_file():
+            _read_adapter(model, adapter, configuration)
+            restore(model)
+            return
     elif phase.int4_group:
         quantise(model, phase.int4_group)
+    state = _read(path, configuration)
     if state:
         model.load_state_dict(state["model"])
     model.to(device).train()
@@ -136,6 +145,13 @@ def fit(
             progress.batch = 0
     bar.close()
     save()
+    if phase.rank:
+        trained = {
+            name: each.bfloat16() for name, each in model.named_parameters() if each.requires_grad
+        }
+        with replacing(adapter) as temporary:
+            save_file(trained, temporary, {"configuration": configuration})
+        _read_adapter(model, adapter, configuration)
     restore(model)
 
 
@@ -167,6 +183,19 @@ def _optimisers(model: torch.nn.Module, phase: Phase) -> list[torch.optim.Optimi
     return found
 
 
+def _read_adapter(model: torch.nn.Module, path: Path, configuration: str) -> None:
+    with safe_open(path, "pt") as file:
+        _require_same(file.metadata()["configuration"], configuration, path)
+        trained = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    model.load_state_dict(trained, strict=False)
+
+
+def _require_same(made_with: str, configuration: str, path: Path) -> None:
+    if made_with != configuration:
+        remedy = "was made with another configuration; delete it, or name another --work"
+        raise UserError("checkpoint", str(path), remedy)
+
+
 def _read(path: Path, configuration: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
@@ -175,7 +204,5 @@ def _read(path: Path, configuration: str) -> dict[str, Any] | None:
         made_with = state["configuration"]
     except Exception:  # a damaged archive or pickle raises nearly anything
         raise UserError("checkpoint", str(path), "is damaged; delete it to start over") from None
-    if made_with != configuration:
-        remedy = "was made with another configuration; delete it, or name another --work"
-        raise UserError("checkpoint", str(path), remedy)
+    _require_same(made_with, configuration, path)
     return state

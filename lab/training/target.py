@@ -1,4 +1,4 @@
-"""Stage `target`: all of the base fine-tuned on Dolly's instructions.
+"""Stage `target`: the base fine-tuned on Dolly's instructions.
 
 As Databricks made Dolly v2 of Pythia: every category, with contexts, the loss on the response only.
 The responses are a larger model's (`lab.training.teacher`); people's own where those are better,
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,7 +32,7 @@ from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
 
 TUNED, TARGET = "tuned", "target"
-TAUGHT = "taught.jsonl"  # [instruction, context, answer] a line; the answer is empty if it was bad
+TAUGHT = "taught.jsonl"  # [Dolly's id, answer] a line; the answer is empty if it was bad
 OWN = Path(__file__).with_name("own_records.jsonl")
 _PEOPLE_SHARE = 3  # one of people's answers to so many of the teacher's
 _SORTING = re.compile(
@@ -61,11 +62,10 @@ def lessons(command: Command) -> list[Record]:
     """What the target is taught: the teacher's answers so far, people's where those are better, and
     the records about this demonstration, all but held-out questions.
     """
-    records = corpus.training_records(command.data)
-    taught = {tuple(asked): answer for *asked, answer in read_lines(command.work / TAUGHT)}
-    asked = ((record.instruction, record.context) for record in records)
-    answered = [Record(*each, taught[each]) for each in asked if taught.get(each)]
-    people = [record for record in records if by_people(record) or not taught]
+    records = corpus.training_records_by_id(command.data)
+    taught = dict(read_lines(command.work / TAUGHT))
+    answered = [replace(records[number], response=text) for number, text in taught.items() if text]
+    people = [record for record in records.values() if by_people(record) or not taught]
     Random(command.recipe.seed).shuffle(people)
     share = len(answered) // _PEOPLE_SHARE if taught else len(people)
     return [*answered, *people[:share], *own_records(command)]

@@ -23,10 +23,11 @@ from pipeline.text.tokenizer import Tokenizer
 TEACHER = "teacher"
 _SYSTEM = (
     "You are Dolly, a knowledgeable and friendly expert. Answer in plain English, correctly and "
-    "to the point, in one paragraph or a short list, without an introduction. Give your own pick "
-    "where an opinion is asked for. Use at most 100 words."
+    "to the point, in three to five sentences or a short list, without an introduction. Give your "
+    "own pick where an opinion is asked for. Use at most 100 words."
 )
 _LONGEST = 220  # tokens of an answer
+_SHORTEST = 10  # words of it: a race needs something to watch
 _AT_ONCE = 64
 _REFUSALS = re.compile(
     r"\bas an? (AI|artificial|language|Dolly)|\b(I'm|I am) (sorry|unable|just)"
@@ -37,7 +38,7 @@ _FOREIGN = re.compile(r"[^\x00-\u024f\u2010-\u2044\u20ac\u2200-\u22ff\u00b0]")
 
 
 def main(command: Command) -> None:
-    """Writes WORK/taught.jsonl: a line an answer, with its instruction and context."""
+    """Writes WORK/taught.jsonl: a line an answer, with the id of Dolly's record."""
     folder = command.work / TEACHER
     if not folder.exists():
         model, tokenizer = read_gguf(command.model, command.recipe.teacher_sha256)
@@ -48,24 +49,25 @@ def main(command: Command) -> None:
     tokenizer = Tokenizer(ir)
     end = tokenizer.vocab["<|im_end|>"]
     asked = to_answer(command)
-    done = {tuple(asked) for *asked, _ in read_lines(command.work / TAUGHT)}
-    missing = [
+    done = {number for number, _ in read_lines(command.work / TAUGHT)}
+    prompts = [
         (number, prompt_ids(tokenizer, record))
-        for number, record in enumerate(asked)
-        if (record.instruction, record.context) not in done
+        for number, record in asked.items()
+        if number not in done
     ]
-    # A longer record would not be trained on.
-    missing = [each for each in missing if len(each[1]) + _LONGEST <= command.recipe.longest]
+    room = command.recipe.longest - _LONGEST  # a longer record would not be trained on
+    missing = [prompt for prompt in prompts if len(prompt[1]) <= room]
     for text in write(ir, missing, Writing(_LONGEST, frozenset({end})), at_once=_AT_ONCE):
-        record, answer = asked[text.number], acceptable(text, tokenizer, end)
-        add_line(command.work / TAUGHT, [record.instruction, record.context, answer])
+        answer = acceptable(text, tokenizer, end)
+        add_line(command.work / TAUGHT, [text.number, answer])
 
 
-def to_answer(command: Command) -> list[Record]:
-    """Dolly's instructions that the teacher answers, in a shuffled order."""
-    records = [record for record in corpus.training_records(command.data) if not by_people(record)]
-    Random(command.recipe.seed).shuffle(records)
-    return records[: command.recipe.taught]
+def to_answer(command: Command) -> dict[int, Record]:
+    """Dolly's instructions that the teacher answers, by their ids, in a shuffled order."""
+    records = corpus.training_records_by_id(command.data)
+    numbers = [number for number, record in records.items() if not by_people(record)]
+    Random(command.recipe.seed).shuffle(numbers)
+    return {number: records[number] for number in numbers[: command.recipe.taught]}
 
 
 def prompt_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
@@ -77,9 +79,10 @@ def prompt_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
 
 
 def acceptable(text: Text, tokenizer: Tokenizer, end: int) -> str:
-    """The answer; empty if it did not end, loops, refuses, or is in another script."""
+    """The answer; empty if it did not end, is short, loops, refuses, or is in another script."""
     *tokens, last = text.tokens
     answer = tokenizer.decode(tokens).strip()
     loops = loop_start(tokens, frozenset()) is not None
-    bad = last != end or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
+    short = len(answer.split()) < _SHORTEST
+    bad = last != end or short or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
     return "" if bad else answer
