@@ -245,7 +245,7 @@ def test_what_is_trained_with_a_rank_is_kept_beside_and_makes_the_same_model(
     command = replace(command, recipe=replace(TINY, target=phase))
     target.main(command)
     losses = [row["loss"] for row in read_lines(command.work / LOSSES)]
-    assert losses[-1] < losses[0] / 2
+    assert losses[-1] < 0.85 * losses[0]
     before, after = (
         target.load_model(command.work / name).state_dict() for name in (base.BASE, target.TUNED)
     )

@@ -184,7 +184,7 @@ def _optimisers(model: torch.nn.Module, phase: Phase) -> list[torch.optim.Optimi
 
 
 def _read_adapter(model: torch.nn.Module, path: Path, configuration: str) -> None:
-    with safe_open(path, "pt") as file:
+    with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
         _require_same(file.metadata()["configuration"], configuration, path)
         trained = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
     model.load_state_dict(trained, strict=False)
