@@ -213,6 +213,14 @@ def test_what_studies_measured_is_in_the_results():
     for row in saved("lengths")["rows"]:
         if row["length"] == "auto":
             assert states(RESULTS, f"{row['ms']:.2f} |", f"{row['speedup']:.2f} |")
+    for row in saved("released")["rows"]:
+        if row["drafts"] != "none":
+            drafts = row["drafts"].replace("auto", "`auto`")
+            speedups = " | ".join(f"{row[name]:.2f}×" for name in ("x40", "x100", "code"))
+            figures = f"{100 * row['accepted']:.0f} % | {row['yield']:.2f} | {speedups}"
+            assert states(RESULTS, f"| {drafts} | {figures} |")
+    best = max(row["x100"] for row in saved("released")["rows"] if row["drafts"].isdigit())
+    assert states(README, f"{best:.2f}× with Qwen2.5-Coder 1.5B and 0.5B, prompt included")
     for name in ("ratio", "larger"):
         assert states(RESULTS, *re.findall(r"\d+\.\d\d(?=×| \()", saved(name)["sentence"]))
 

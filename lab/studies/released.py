@@ -198,8 +198,9 @@ STUDY = Study(
     question="How much does the paper’s way gain with a draft model of the target’s family, both "
     "as they were released and quantised?",
     needs="a pair with a draft model, and Dolly’s records (--data)",
-    usage="--pair qwen2.5-coder-1.5b --combinations int8/int8 --sampling greedy --count 4 --code 2",
-    seconds=1020,
+    usage="--pair qwen2.5-coder-1.5b --combinations int8/int4 --sampling greedy --caches paged "
+    "--count 12 --code 6",
+    seconds=840,
     columns=(
         Column("kind", "Weights, sampling, cache"),
         Column("drafts", "Drafts a round"),
