@@ -357,6 +357,12 @@ def test_a_text_does_not_depend_on_those_written_beside_it(made):
     assert written(1) == written(3) == written(8)
 
 
+def test_what_all_prompts_begin_with_leaves_a_token_of_each():
+    assert generation.shared_prefix([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3]]) == [1, 2]
+    assert generation.shared_prefix([[1, 2], [3, 2]]) == []
+    assert generation.shared_prefix([[1, 2]]) == [1]
+
+
 @pytest.mark.parametrize(("family", "on_hub"), [("gpt_neox", False), ("qwen2", True)])
 def test_drafts_for_a_target_of_ones_own(family, on_hub, tmp_path, monkeypatch):
     """From a folder or a name on the hub, and a file of instructions, to a pair: whose greedy texts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def write(
 ) -> Iterator[Text]:
     """Writes a text after each prompt, several at once; yields each when it is complete.
 
-    A text depends on its prompt and the seed only, not on those written beside it.
+    A text depends on its prompt, what all begin with, and the seed only, not on those beside it.
 
     Args:
         ir: folder of the model and its tokenizer.
@@ -83,7 +84,10 @@ def write(
     texts: list[Text | None] = [None] * at_once
     params = SamplingParams(writing.temperature, top_p=writing.top_p)
     random: dict[int, np.random.Generator] = {}
-    read: list[list[int]] = [[] for _ in range(at_once)]  # the prompt that is in each cache
+    # What all prompts begin with is read once. Hidden states are wanted of every token.
+    prefix = [] if hidden_layers else shared_prefix([ids for _, ids in prompts])
+    for sequence in sequences:
+        sequence.forward(prefix, logits_to_keep=0)
 
     def extend(place: int, output: Output) -> Text | None:
         """Adds the next token to the text at that place; returns the text if it is complete."""
@@ -107,11 +111,9 @@ def write(
         """Reads prompts at a free place until a text there has begun and is not complete."""
         while texts[place] is None and (prompt := next(waiting, None)):
             texts[place] = Text(*prompt)
-            # Prompts often begin alike. Hidden states are wanted of every token.
-            kept = 0 if hidden_layers else _shared(read[place], prompt[1])
-            read[place] = prompt[1]
-            sequence.rollback(kept)
-            if text := extend(place, sequence.forward(prompt[1][kept:], logits_to_keep=1)):
+            sequence.rollback(len(prefix))
+            rest = prompt[1][len(prefix) :]
+            if text := extend(place, sequence.forward(rest, logits_to_keep=1)):
                 yield text
 
     while True:
@@ -125,10 +127,10 @@ def write(
                 yield text
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """With how many tokens both begin, without the last of `other`."""
-    pairs = enumerate(zip(one, other[:-1], strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other) - 1))
+def shared_prefix(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """What all prompts begin with, and none of them is no more than."""
+    alike = takewhile(lambda tokens: len({*tokens}) == 1, zip(*prompts, strict=False))
+    return [first for first, *_ in alike][: min(map(len, prompts)) - 1]
 
 
 def quantised(checkpoint: Path, work: Path, weights: Weights) -> Path:
