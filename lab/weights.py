@@ -17,7 +17,7 @@ from pipeline.models.store import Store
 if TYPE_CHECKING:
     import openvino as ov
 
-_XML, _BIN = "openvino_model.xml", "openvino_model.bin"
+_XML = "openvino_model.xml"
 _NAMES: dict[str, Weights] = {"f32": "f32", "f16": "fp16", "INT8": "int8", "INT4": "int4"}
 _INT4_GROUP = 64  # weights that share a scale, as in a conversion
 
@@ -41,7 +41,7 @@ def in_precision(model: Model, weights: Weights, store: Store) -> Generator[Resu
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
             made = Path(folder) / "new"
-            shutil.copytree(source, made, ignore=shutil.ignore_patterns(_XML, _BIN))
+            shutil.copytree(source, made, ignore=shutil.ignore_patterns(_XML, "*.bin"))
             _save(_unpacked(source), weights, made / _XML)
             made.rename(out)
     return replace(model, id=str(out), weights=weights)
@@ -83,5 +83,7 @@ def _save(model: ov.Model, weights: Weights, path: Path) -> None:
 
 def _digest(source: Path) -> str:
     """Of the IR's place and its size, so that a model that was replaced is unpacked again."""
-    about = f"{source.resolve()} {(source / _BIN).stat().st_size}"
+    from pipeline.runtime.weight_files import weight_bytes
+
+    about = f"{source.resolve()} {weight_bytes(source)}"
     return sha256(about.encode()).hexdigest()[:8]

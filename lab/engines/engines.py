@@ -26,6 +26,7 @@ from pipeline.decoding.sampling import SamplingParams
 from pipeline.runtime.block import OVBlockModel
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from pipeline.runtime.pair import measure_costs
+from pipeline.runtime.weight_files import WHOLE, read_weights, weight_files
 from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
@@ -159,6 +160,8 @@ def _with_tokenizer(folder: Path) -> str:
     made = Path(tempfile.mkdtemp())
     for file in folder.iterdir():
         (made / file.name).symlink_to(file.resolve())
+    if len(parts := weight_files(folder)) > 1:
+        read_weights(parts).data.tofile(made / WHOLE)
     fast = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     for model, name in zip(
         convert_tokenizer(fast, with_detokenizer=True),

@@ -11,6 +11,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from pipeline.runtime.ir import read_model
+
 _NORM_SCALE = re.compile(r"__module\.(.+)/aten::(?:layer_norm|mul)/Multiply(?:_1)?")
 _BIAS = re.compile(r"__module\.(.+)/aten::(?:layer_norm|linear)/Add")
 
@@ -42,7 +44,7 @@ def read_weights(folder: Path) -> tuple[dict[str, Matrix], dict[str, NDArray[np.
 
     An IR omits norms of ones and biases of zeros.
     """
-    ir = ov.Core().read_model(folder / "openvino_model.xml")
+    ir = read_model(folder)
     constants = [node for node in ir.get_ops() if node.get_type_name() == "Constant"]
     by_name = {node.get_friendly_name(): node for node in constants}
     matrices: dict[str, Matrix] = {}
