@@ -84,7 +84,8 @@ def test_a_responses_bits_are_the_models_and_its_bytes_utf_8(command):
         -math.log2(np.exp(scores[token]) / np.exp(scores).sum())
         for scores, token in zip(logits.astype(float), tokens, strict=True)
     ]
-    assert row["bits"] == pytest.approx(sum(by_hand), rel=1e-4)
+    # A pass of another size rounds otherwise; how far off that is depends on the CPU.
+    assert row["bits"] == pytest.approx(sum(by_hand), rel=1e-3)
     assert row["bytes"] == len(said.encode()) > len(said)
     assert row["tokens"] == len(tokens)
 
