@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before the study began, or after it
+        return 130
     return 0 if study.holds(result.rows) else 1
 
 

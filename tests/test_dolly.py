@@ -278,6 +278,10 @@ def test_weights_in_parts_are_those_of_one_file(tmp_path):
     parts = sorted((folder / "target").glob("*.bin"))
     assert len(parts) > 2
     assert Dolly(folder).start(request).finish().autoregressive.text == whole
+    shutil.copy(tiny_folder() / "target" / "openvino_model.bin", folder / "target")
+    split_weights(folder / "target", 150_000)  # into fewer, as by another export
+    parts = sorted((folder / "target").glob("*.bin"))
+    assert Dolly(folder).start(request).finish().autoregressive.text == whole
     for damage in ("truncated", "missing"):
         break_file(parts[1], damage)
         with pytest.raises(UserError, match=r"^model: .*(add its|damaged)"):

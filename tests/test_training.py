@@ -260,6 +260,9 @@ def test_what_is_trained_with_a_rank_is_kept_beside_and_makes_the_same_model(
     assert all(torch.equal(after[name], again[name]) for name in after)
     with pytest.raises(UserError, match="another configuration"):
         target.main(replace(command, recipe=replace(command.recipe, seed=5)))
+    (command.work / "target.safetensors").write_bytes(b"half a file")
+    with pytest.raises(UserError, match="damaged"):
+        target.main(command)
 
 
 def test_a_checkpoint_of_another_recipe_or_a_damaged_one_is_refused(made, elsewhere):

@@ -15,7 +15,7 @@ from lab.training.command import Command
 from lab.training.draft import DRAFT
 from lab.training.generation import quantised
 from pipeline.models.export import export
-from pipeline.runtime.weight_files import WHOLE, part_name
+from pipeline.runtime.weight_files import PARTS, WHOLE, part_name
 
 _LARGEST = 90_000_000  # bytes of a file, which hosts of code take
 
@@ -35,13 +35,17 @@ def main(command: Command) -> None:
 
 
 def split_weights(folder: Path, most: int) -> None:
-    """Makes parts of at most `most` bytes of the weights in a folder, if they are more."""
+    """Makes parts of at most `most` bytes of the weights in a folder, if they are more; those of an
+    earlier export go.
+    """
+    for part in folder.glob(PARTS):
+        part.unlink()
     whole = folder / WHOLE
     weights = memoryview(whole.read_bytes())
     count = -(-len(weights) // most)
     if count < 2:
         return
     for place in range(count):
-        part = weights[place * most : (place + 1) * most]
-        (folder / part_name(place, count)).write_bytes(part)
+        content = weights[place * most : (place + 1) * most]
+        (folder / part_name(place, count)).write_bytes(content)
     whole.unlink()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 
@@ -24,6 +24,7 @@ from pipeline.errors import UserError
 LOSSES = "losses.jsonl"
 _SAVE_EVERY = 180.0  # seconds
 _LOG_EVERY = 20  # steps
+_DAMAGED = "is damaged; delete it to start over"
 _PAUSE = 30.0  # seconds; a step that took longer was suspended, which is not training time
 
 
@@ -184,9 +185,13 @@ def _optimisers(model: torch.nn.Module, phase: Phase) -> list[torch.optim.Optimi
 
 
 def _read_adapter(model: torch.nn.Module, path: Path, configuration: str) -> None:
-    with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
-        _require_same(file.metadata()["configuration"], configuration, path)
-        trained = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    try:
+        with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+            made_with = file.metadata()["configuration"]
+            trained = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, TypeError):
+        raise UserError("checkpoint", str(path), _DAMAGED) from None
+    _require_same(made_with, configuration, path)
     model.load_state_dict(trained, strict=False)
 
 
@@ -203,6 +208,6 @@ def _read(path: Path, configuration: str) -> dict[str, Any] | None:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         made_with = state["configuration"]
     except Exception:  # a damaged archive or pickle raises nearly anything
-        raise UserError("checkpoint", str(path), "is damaged; delete it to start over") from None
+        raise UserError("checkpoint", str(path), _DAMAGED) from None
     _require_same(made_with, configuration, path)
     return state

@@ -69,11 +69,11 @@ def read_config(folder: Path) -> IRConfig:
         UserError: a file of the model is missing, or the configuration is damaged, or the map of
             a trimmed vocabulary does not fit.
     """
-    there = [*(file.name for file in (folder / _XML, folder / _CONFIG) if file.is_file())]
-    there += [WHOLE] * bool(weight_files(folder))
-    for name in (_XML, WHOLE, _CONFIG):
-        if name not in there:
-            raise UserError("model", str(folder), f"add its {name}, or convert the model again")
+    missing = [name for name in (_XML, _CONFIG) if not (folder / name).is_file()]
+    if not weight_files(folder):
+        missing.append(f"{WHOLE} or all parts of it")
+    if missing:
+        raise UserError("model", str(folder), f"add its {missing[0]}, or convert the model again")
     try:
         config = json.loads((folder / _CONFIG).read_text())
         lengths = [int(config[name]) for name in _CONTEXT_LENGTHS if config.get(name)]

@@ -6,7 +6,6 @@ bytes of `openvino_model.bin`, one after another.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -14,14 +13,14 @@ from pathlib import Path
 import openvino as ov
 
 WHOLE = "openvino_model.bin"
-_PART = re.compile(r"openvino_model-(\d{5})-of-(\d{5})\.bin")
+PARTS = "openvino_model-*-of-*.bin"
 
 
 def weight_files(folder: Path) -> list[Path]:
     """The file, or its parts in order; empty if it is not there, or not all parts are."""
     if (folder / WHOLE).is_file():
         return [folder / WHOLE]
-    parts = sorted(file for file in folder.glob("*.bin") if _PART.fullmatch(file.name))
+    parts = sorted(folder.glob(PARTS))
     names = [part_name(place, len(parts)) for place in range(len(parts))]
     return parts if names == [part.name for part in parts] else []
 
