@@ -509,6 +509,27 @@ def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made):
     assert torch.equal(mine.up_proj.weight, theirs.up_proj.weight)
 
 
+def test_a_narrower_feed_forward_keeps_the_channels_that_matter(made):
+    """Where the others are zero, it computes the same."""
+    whole = target.load_model(made.work / target.TARGET)
+    wide, tokens = whole.config.intermediate_size, torch.tensor([[3, 1, 4, 1, 5]])
+    with torch.no_grad():
+        for layer in whole.model.layers:
+            layer.mlp.down_proj.weight[:, torch.randperm(wide)[: wide // 2]] = 0
+        narrow = draft.make_draft(whole, LAYERS, [*range(whole.config.vocab_size)], wide // 2)
+        assert narrow.model.layers[0].mlp.down_proj.in_features == wide // 2
+        torch.testing.assert_close(narrow(tokens).logits, whole(tokens).logits)
+
+
+def test_weights_that_are_rounded_stay_when_they_are_rounded_again(made):
+    """So what is exported of a checkpoint that `repetition` wrote is that checkpoint."""
+    model = target.load_model(made.work / target.TARGET)
+    weight = model.model.layers[0].mlp.up_proj.weight
+    assert torch.equal(int4(weight, TINY.target.int4_group), weight)
+    tuned = target.load_model(made.work / target.TUNED).model.layers[0].mlp.up_proj.weight
+    assert not torch.equal(int4(tuned, TINY.target.int4_group), tuned)
+
+
 def test_the_loss_is_least_where_the_draft_is_the_target():
     """Of a target with probabilities 0.7, 0.2 and 0.1 on what the draft knows."""
     tokens, probs = torch.tensor([[1, 2, 3]]), torch.tensor([[0.7, 0.2, 0.1]])

@@ -161,7 +161,7 @@ def main(command: Command) -> None:
     rows = vocabulary(features, Tokenizer(source), recipe)
     teacher = target.load_model(source)
     hidden_layers = spread(teacher.config.num_hidden_layers, recipe.block.hidden)
-    draft = make_draft(teacher, recipe.block.layers, rows.ids)
+    draft = make_draft(teacher, recipe.block.layers, rows.ids, recipe.block.feed_forward)
     model = BlockDraft(draft, features.hidden.shape[-1], recipe.block)
     examples, prefix = features.examples(skipped=1)
 

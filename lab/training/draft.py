@@ -50,7 +50,9 @@ def main(command: Command) -> None:
     recipe, source = command.recipe, command.target
     features, phase = Features(command.work / FEATURES), recipe.draft_phase
     rows = vocabulary(features, Tokenizer(source), recipe)
-    model = make_draft(target.load_model(source), recipe.draft.layers, rows.ids)
+    model = make_draft(
+        target.load_model(source), recipe.draft.layers, rows.ids, recipe.draft.feed_forward
+    )
     examples, prefix = features.examples()
 
     def epoch(number: int) -> Iterator[Batch]:
@@ -118,16 +120,19 @@ def acceptance_loss(
     return weight * -(probs * logs).sum(-1) + (1 - weight) * (1 - passes)
 
 
-def make_draft(teacher: Any, layers: int, ids: list[int]) -> Any:
+def make_draft(teacher: Any, layers: int, ids: list[int], feed_forward: int = 0) -> Any:
     """A model of some of the teacher's layers, and of its rows of the vocabulary, with its weights.
 
     Args:
         teacher: of a family of transformers that keeps its decoder layers in a list `layers`:
             GPT-NeoX, Llama, Qwen2 and others.
+        feed_forward: width inside the layers' feed-forward blocks, of the channels with the largest
+            weights; 0 keeps the teacher's.
     """
     config = copy.deepcopy(teacher.config)
-    chosen = ends(config.num_hidden_layers, layers)
+    chosen, wide = ends(config.num_hidden_layers, layers), config.intermediate_size
     config.num_hidden_layers, config.vocab_size = len(chosen), len(ids)
+    config.intermediate_size = feed_forward or wide
     if getattr(config, "layer_types", None):
         config.layer_types = [config.layer_types[layer] for layer in chosen]
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of the target's vocabulary
@@ -135,12 +140,29 @@ def make_draft(teacher: Any, layers: int, ids: list[int]) -> Any:
     draft = type(teacher)(config)
     whole = (teacher.get_input_embeddings(), teacher.get_output_embeddings())
     vocabularies = {id(module.weight) for module in whole}
-    weights = {}
+    weights: dict[str, torch.Tensor] = {}
+    inside: dict[int, dict[str, torch.Tensor]] = {}  # of each layer's feed-forward block
     for name, weight in teacher.state_dict(keep_vars=True).items():
         if match := _LAYER.fullmatch(name):
             if int(match[2]) not in chosen:
                 continue
             name = f"{match[1]}{chosen.index(int(match[2]))}{match[3]}"
-        weights[name] = weight[ids] if id(weight) in vocabularies else weight
-    draft.load_state_dict({name: weight.detach() for name, weight in weights.items()})
+            if feed_forward and wide in weight.shape:
+                inside.setdefault(int(match[2]), {})[name] = weight.detach()
+                continue
+        weights[name] = (weight[ids] if id(weight) in vocabularies else weight).detach()
+    for block in inside.values():
+        weights |= narrowed(block, wide, feed_forward)
+    draft.load_state_dict(weights)
     return draft
+
+
+def narrowed(block: dict[str, torch.Tensor], wide: int, channels: int) -> dict[str, torch.Tensor]:
+    """The parameters of a feed-forward block, cut to so many of its `wide` channels: those whose
+    weights in all of its matrices multiply to the largest norms.
+    """
+    axes = {name: [*weight.shape].index(wide) for name, weight in block.items()}
+    matrices = [weight.movedim(axes[name], 0) for name, weight in block.items() if weight.ndim > 1]
+    size = torch.stack([matrix.norm(dim=1).log() for matrix in matrices]).sum(0)
+    kept = size.topk(channels).indices.sort().values
+    return {name: weight.index_select(axes[name], kept) for name, weight in block.items()}

@@ -63,7 +63,7 @@ def write(
     *,
     hidden_layers: Sequence[int] = (),
     seed: int = 0,
-    at_once: int = 8,
+    at_once: int = 64,
 ) -> Iterator[Text]:
     """Writes a text after each prompt, several at once; yields each when it is complete.
 

@@ -105,6 +105,17 @@ def restore(model: torch.nn.Module) -> None:
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
 
 
+@torch.no_grad()
+def round_weights(model: torch.nn.Module, group: int) -> None:
+    """Sets the matrices of a model's layers to what is left of them in INT4. Exported in INT4, they
+    stay what they are; in INT8, which several texts at once are faster with, all but.
+    """
+    for module in _matrices(model):
+        weight = module.weight
+        assert isinstance(weight, torch.Tensor)
+        weight.copy_(int4(weight, group))
+
+
 def _matrices(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """The modules of the layers that hold a matrix."""
     for name, module in model.named_modules():

@@ -58,6 +58,7 @@ class Draft:
 
     layers: int = 2  # of the target's, that it starts from, from the first to the last
     vocabulary: int = 8192  # rows of its embedding and head, for the target's most frequent tokens
+    feed_forward: int = 0  # width inside its feed-forward blocks; 0 is the target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Block:
     rank: int = 64  # of the bigram term
     anchors: int = 40  # tokens of a packed row whose slots are trained in a step
     decay: float = 0.65  # of the loss from one slot to the next
+    feed_forward: int = 0  # width inside its feed-forward blocks; 0 is the target's
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from lab.training.files import add_line, read_lines
 from lab.training.fit import fit
 from lab.training.generation import Writing, quantised, write
 from lab.training.packing import IGNORED, Batch, Example
+from lab.training.quantisation import round_weights
 from pipeline.text.tokenizer import Tokenizer
 from pipeline.trace.repetition import repeated
 
@@ -34,7 +35,9 @@ _DIGIT = -1
 
 
 def main(command: Command) -> None:
-    """Trains WORK/tuned a little further and writes WORK/target."""
+    """Trains WORK/tuned a little further and writes WORK/target, whose weights are what INT4 leaves
+    of them.
+    """
     recipe, source = command.recipe, command.work / target.TUNED
     tokenizer, model = target.load_tokenizer(source), target.load_model(source)
     prompts = instructions(tokenizer, command)[: recipe.asked]
@@ -60,6 +63,8 @@ def main(command: Command) -> None:
     if looping:
         shaping = recipe.shaping("target", "repetition", "answers")
         fit(model, epoch, loss, phase, command.work, shaping)
+    if phase.int4_group:
+        round_weights(model, phase.int4_group)
     target.save_model(model, source, command.work / target.TARGET)
 
 

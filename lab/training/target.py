@@ -35,6 +35,7 @@ TUNED, TARGET = "tuned", "target"
 TAUGHT = "taught.jsonl"  # [Dolly's id, answer] a line; the answer is empty if it was bad
 OWN = Path(__file__).with_name("own_records.jsonl")
 _PEOPLE_SHARE = 3  # one of people's answers to so many of the teacher's
+_OWN_TIMES = 4  # that a record about this demonstration is read while each other one is read once
 _SORTING = re.compile(
     r"^(please )?(classify|categori[sz]e|sort|group|identify which|tell me (if|which|whether)|"
     r"which of (the following|these)|label|assign|extract|split)\b",
@@ -68,7 +69,7 @@ def lessons(command: Command) -> list[Record]:
     people = [record for record in records.values() if by_people(record) or not taught]
     Random(command.recipe.seed).shuffle(people)
     share = len(answered) // _PEOPLE_SHARE if taught else len(people)
-    return [*answered, *people[:share], *own_records(command)]
+    return [*answered, *people[:share], *own_records(command) * _OWN_TIMES]
 
 
 def own_records(command: Command) -> list[Record]:

@@ -28,7 +28,6 @@ _SYSTEM = (
 )
 _LONGEST = 220  # tokens of an answer
 _SHORTEST = 10  # words of it: a race needs something to watch
-_AT_ONCE = 64
 _REFUSALS = re.compile(
     r"\bas an? (AI|artificial|language|Dolly)|\b(I'm|I am) (sorry|unable|just)"
     r"|\bI (cannot|can't|don't)|\bAlibaba|\bQwen|\bmy training\b",
@@ -57,7 +56,7 @@ def main(command: Command) -> None:
     ]
     room = command.recipe.longest - _LONGEST  # a longer record would not be trained on
     missing = [prompt for prompt in prompts if len(prompt[1]) <= room]
-    for text in write(ir, missing, Writing(_LONGEST, frozenset({end})), at_once=_AT_ONCE):
+    for text in write(ir, missing, Writing(_LONGEST, frozenset({end}))):
         answer = acceptable(text, tokenizer, end)
         add_line(command.work / TAUGHT, [text.number, answer])
 
