@@ -406,20 +406,22 @@ def test_drafts_for_a_target_of_ones_own(family, on_hub, tmp_path, monkeypatch):
 
 
 def test_the_target_is_taught_a_larger_models_answers_and_peoples(made, elsewhere):
-    """A good answer replaces people's, a bad one leaves the question out; no held-out question."""
+    """A good answer replaces people's, a bad or short one leaves the question out; no held-out
+    question.
+    """
     command = elsewhere()
     people = {record.response for record in corpus.training_records(made.data)}
     assert people < {record.response for record in target.lessons(command)}
     asked = teacher.to_answer(command)
-    rows = [[number, f"Taught {number}."] for number in asked]
-    rows[0][1] = ""
+    rows = [[number, f"Taught {number}: {'word ' * 20}"] for number in asked]
+    rows[0][1], rows[1][1] = "", "Taught in a few words."
     (command.work / target.TAUGHT).write_text("".join(json.dumps(row) + "\n" for row in rows))
     taught = target.lessons(command)
     questions = {record.question for record in taught}
-    assert asked[rows[0][0]].question not in questions
+    assert {asked[number].question for number, _ in rows[:2]}.isdisjoint(questions)
     assert {record.question for record in corpus.held_out(made.data)}.isdisjoint(questions)
     found = {(record.instruction, record.response) for record in taught}
-    assert {(asked[number].instruction, text) for number, text in rows[1:]} <= found
+    assert {(asked[number].instruction, text) for number, text in rows[2:]} <= found
     assert any("OpenVINO" in record.response for record in taught)
 
 
@@ -427,7 +429,6 @@ def test_the_target_is_taught_a_larger_models_answers_and_peoples(made, elsewher
     ("answer", "kept"),
     [
         ("A hen is a bird that lays eggs on a farm.", True),
-        ("A hen is a bird that lays eggs.", False),
         ("As an AI language model, I have no opinion on eggs.", False),
         ("I'm sorry, but I cannot say what a hen is to me.", False),
         ("A hen is a bird that lays eggs on a 母鸡.", False),

@@ -35,6 +35,7 @@ TUNED, TARGET = "tuned", "target"
 TAUGHT = "taught.jsonl"  # [Dolly's id, answer] a line; the answer is empty if it was bad
 OWN = Path(__file__).with_name("own_records.jsonl")
 _PEOPLE_SHARE = 3  # one of people's answers to so many of the teacher's
+_SHORTEST = 20  # words of an answer; a race needs something to watch
 _OWN_TIMES = 4  # that a record about this demonstration is read while each other one is read once
 _SORTING = re.compile(
     r"^(please )?(classify|categori[sz]e|sort|group|identify which|tell me (if|which|whether)|"
@@ -65,11 +66,19 @@ def lessons(command: Command) -> list[Record]:
     """
     records = corpus.training_records_by_id(command.data)
     taught = dict(read_lines(command.work / TAUGHT))
-    answered = [replace(records[number], response=text) for number, text in taught.items() if text]
-    people = [record for record in records.values() if by_people(record) or not taught]
+    if not taught:
+        return [*records.values(), *own_records(command)]
+    answered = [replace(records[number], response=text) for number, text in taught.items()]
+    people = [record for record in records.values() if by_people(record)]
     Random(command.recipe.seed).shuffle(people)
-    share = len(answered) // _PEOPLE_SHARE if taught else len(people)
+    answered, people = long_ones(answered), long_ones(people)
+    share = len(answered) // _PEOPLE_SHARE
     return [*answered, *people[:share], *own_records(command) * _OWN_TIMES]
+
+
+def long_ones(records: list[Record]) -> list[Record]:
+    """Those with an answer that there is something to watch in."""
+    return [record for record in records if len(record.response.split()) >= _SHORTEST]
 
 
 def own_records(command: Command) -> list[Record]:

@@ -27,7 +27,6 @@ _SYSTEM = (
     "own pick where an opinion is asked for. Use at most 100 words."
 )
 _LONGEST = 220  # tokens of an answer
-_SHORTEST = 10  # words of it: a race needs something to watch
 _REFUSALS = re.compile(
     r"\bas an? (AI|artificial|language|Dolly)|\b(I'm|I am) (sorry|unable|just)"
     r"|\bI (cannot|can't|don't)|\bAlibaba|\bQwen|\bmy training\b",
@@ -78,10 +77,9 @@ def prompt_ids(tokenizer: Tokenizer, record: Record) -> list[int]:
 
 
 def acceptable(text: Text, tokenizer: Tokenizer, end: int) -> str:
-    """The answer; empty if it did not end, is short, loops, refuses, or is in another script."""
+    """The answer; empty if it did not end, loops, refuses, or is in another script."""
     *tokens, last = text.tokens
     answer = tokenizer.decode(tokens).strip()
     loops = loop_start(tokens, frozenset()) is not None
-    short = len(answer.split()) < _SHORTEST
-    bad = last != end or short or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
+    bad = last != end or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
     return "" if bad else answer
