@@ -14,7 +14,13 @@ torch = pytest.importorskip("torch", reason="training needs torch (requirements-
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 from lab.training import packing  # noqa: E402
-from lab.training.block import BlockBatch, BlockDraft, make_batch, save_block  # noqa: E402
+from lab.training.block import (  # noqa: E402
+    BlockBatch,
+    BlockDraft,
+    make_batch,
+    save_block,
+    slot_weights,
+)
 from lab.training.block_ir import export_block  # noqa: E402
 from lab.training.draft import Rows  # noqa: E402
 from lab.training.features import Features, FeatureWriter  # noqa: E402
@@ -112,6 +118,34 @@ def test_a_loss_is_where_the_target_wrote_and_knows_the_token_before(features: F
         text = packed.tokens[row, same].item()
         assert int(batch.previous[index]) == features.tokens[text]
         assert batch.top_tokens[index].tolist() == features.top_tokens[text].tolist()
+
+
+def test_the_weight_of_a_slot_is_what_it_adds_to_the_accepted_tokens(features: Features) -> None:
+    """By the definition, from the chances of the slots of each anchor, a text's end among them."""
+    _, batch = packed_batch(features)
+    count, length = batch.slots.shape
+    passes = torch.rand(len(batch.wanted), generator=torch.Generator().manual_seed(0))
+    chance = dict(zip(batch.wanted.tolist(), (0.5 + passes / 2).tolist(), strict=True))
+    weight = dict(zip(batch.wanted.tolist(), slot_weights(passes, batch).tolist(), strict=True))
+    firsts, short = [], 0
+    for row in range(count):
+        for number, anchor in enumerate(batch.anchors[row].tolist()):
+            after = row * length + PACK + number * (BLOCK.length - 1)
+            places = [row * length + anchor, *range(after, after + BLOCK.length - 1)]
+            chances = [chance.get(place, 0.0) for place in places]
+            short += 0.0 in chances[1:]
+            for slot, place in enumerate(places):
+                ends = range(slot + 1, len(places) + 1)
+                if place in weight:
+                    wanted = sum(np.prod(chances[:end]) for end in ends)
+                    assert weight[place] == pytest.approx(wanted, rel=1e-5)
+            firsts.append(weight.get(places[0], 0.0))
+    others = set(weight) - {
+        row * length + place for row in range(count) for place in batch.anchors[row].tolist()
+    }
+    rest = {weight[place] for place in others if place % length < PACK}
+    assert short
+    assert [*rest] == [pytest.approx(np.mean(firsts), rel=1e-5)]
 
 
 def plain(model: BlockDraft, tokens: list[int], states: list[np.ndarray], slot: int) -> object:

@@ -536,7 +536,7 @@ def test_the_loss_is_least_where_the_draft_is_the_target():
     tokens, probs = torch.tensor([[1, 2, 3]]), torch.tensor([[0.7, 0.2, 0.1]])
 
     def of(chances):
-        return float(draft.acceptance_loss(torch.tensor([chances]).log(), tokens, probs, 0))
+        return float(draft.acceptance_loss(torch.tensor([chances]).log(), tokens, probs, 0)[0])
 
     right = of([1e-6, 0.7, 0.2, 0.1])
     assert right < of([1e-6, 0.6, 0.3, 0.1]) < of([1e-6, 0.1, 0.2, 0.7])

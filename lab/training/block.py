@@ -8,8 +8,9 @@ and predict the tokens after that, all in one pass (PARD, arXiv 2504.18583; DFla
 bigram term, added to a slot's logits once the token before it is drawn, makes the tokens of a
 block agree with each other (DSpark's Markov head).
 
-The loss is the LK loss of `lab.training.draft`, less for later slots: they count only if all tokens
-before them are accepted.
+The loss is the LK loss of `lab.training.draft`, weighted by what a slot contributes to the tokens
+that are accepted (D-PACE, arXiv 2605.18810): it counts only if all tokens before it are accepted,
+and then those after it count too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from lab.training.recipe import Block, spread
 from pipeline.text.tokenizer import Tokenizer
 
 BLOCK = "block"
+_SMOOTHING = 0.5  # of chances, so that later slots are trained from the beginning
 
 
 class BlockDraft(torch.nn.Module):
@@ -92,6 +94,7 @@ class BlockBatch(packing.Tensors):
     top_tokens: torch.Tensor  # int64[n, top], the target's likeliest there, as the draft's rows
     top_probs: torch.Tensor  # float[n, top], the target's probabilities of these
     segments: torch.Tensor  # int64[rows, length]
+    anchors: torch.Tensor  # int64[rows, anchors], the places whose slots stand after the row
 
 
 def make_batch(
@@ -151,7 +154,33 @@ def make_batch(
         top_tokens=torch.from_numpy(rows.row_of[features.top_tokens[predicted]]),
         top_probs=torch.from_numpy(features.top_probs[predicted].astype(np.float32)),
         segments=torch.from_numpy(own),
+        anchors=torch.from_numpy(anchors),
     )
+
+
+@torch.no_grad()
+def slot_weights(passes: torch.Tensor, batch: BlockBatch) -> torch.Tensor:
+    """The weight of each loss, float[n]: of slot j it is the sum over the slots m from j on of
+    c_0 c_1 … c_m, with c half of 1 and half of the chance that the slot's token passes (D-PACE,
+    equations 7 and 8, which take the draft's own probability for that chance).
+
+    A token whose slots are not in the batch has the mean weight of those whose slots are.
+
+    Args:
+        passes: float[n], the chance at each wanted place.
+    """
+    (count, length), ahead = batch.slots.shape, int(batch.slots.max())
+    pack = length - ahead * batch.anchors.shape[1]
+    chances = passes.new_zeros(count * length)
+    chances[batch.wanted] = _SMOOTHING + (1 - _SMOOTHING) * passes  # 0 beyond a text's end
+    chances = chances.view(count, length)
+    first = chances.gather(1, batch.anchors)[..., None]
+    slots = torch.cat([first, chances[:, pack:].view(*batch.anchors.shape, ahead)], 2)
+    weights = slots.cumprod(2).flip(2).cumsum(2).flip(2)
+    every = torch.full_like(chances, float(weights[..., 0].mean()))
+    every.scatter_(1, batch.anchors, weights[..., 0])
+    every[:, pack:] = weights[..., 1:].flatten(1)
+    return every.flatten()[batch.wanted]
 
 
 def main(command: Command) -> None:
@@ -174,8 +203,8 @@ def main(command: Command) -> None:
         slots = batch.slots.flatten()[batch.wanted]
         ends = model.rows(batch).flatten(0, 1)[batch.wanted]
         logits = model.logits(ends, slots, batch.previous)
-        each = acceptance_loss(logits, batch.top_tokens, batch.top_probs, rows.unknown)
-        weights = recipe.block.decay**slots
+        each, passes = acceptance_loss(logits, batch.top_tokens, batch.top_probs, rows.unknown)
+        weights = slot_weights(passes, batch)
         return (each * weights).sum() / weights.sum()
 
     shaping = recipe.shaping("answers", "draft", "block", "block_phase")

@@ -66,7 +66,7 @@ def main(command: Command) -> None:
         places = targets.cpu().numpy()
         tokens = torch.from_numpy(rows.row_of[features.top_tokens[places]]).to(logits.device)
         probs = torch.from_numpy(features.top_probs[places]).to(logits.device)
-        return acceptance_loss(logits, tokens, probs, rows.unknown).mean()
+        return acceptance_loss(logits, tokens, probs, rows.unknown)[0].mean()
 
     shaping = recipe.shaping("answers", "draft", "draft_phase")
     fit(model, epoch, loss, phase, command.work, shaping)
@@ -99,9 +99,9 @@ def save_rows(rows: Rows, folder: Path) -> None:
 
 def acceptance_loss(
     logits: torch.Tensor, tokens: torch.Tensor, probs: torch.Tensor, unknown: int
-) -> torch.Tensor:
-    """The loss at each position, float[n], in nats. It aims at acceptance (LK loss, arXiv
-    2602.23881).
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss at each position, float[n], in nats, and the chance that a token drafted there
+    passes, float[n], without gradients. The loss aims at acceptance (LK loss, arXiv 2602.23881).
 
     With p the target's and q the draft's distribution, and a = sum min(p, q) the chance that a
     drafted token passes, it is lambda KL(p, q) + (1 - lambda) TV(p, q) with lambda = exp(-3 a):
@@ -117,7 +117,8 @@ def acceptance_loss(
     logs = logits.float().log_softmax(-1).gather(-1, tokens)
     passes = torch.minimum(probs, logs.exp()).sum(-1)
     weight = torch.exp(-_SHARPNESS * passes.detach())
-    return weight * -(probs * logs).sum(-1) + (1 - weight) * (1 - passes)
+    loss = weight * -(probs * logs).sum(-1) + (1 - weight) * (1 - passes)
+    return loss, passes.detach()
 
 
 def make_draft(teacher: Any, layers: int, ids: list[int], feed_forward: int = 0) -> Any:

@@ -70,7 +70,6 @@ class Block:
     length: int = 8  # tokens that it can propose at once
     rank: int = 64  # of the bigram term
     anchors: int = 40  # tokens of a packed row whose slots are trained in a step
-    decay: float = 0.65  # of the loss from one slot to the next
     feed_forward: int = 0  # width inside its feed-forward blocks; 0 is the target's
 
 
