@@ -7,8 +7,9 @@ the first, so that a slowdown of the machine does not affect one condition more 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from pipeline.request import Request
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
+    from pipeline.trace.cost import Cost
     from pipeline.trace.record import Lane
 
 _Item = TypeVar("_Item")
@@ -41,31 +43,33 @@ class Condition:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
+def both_modes(
+    name: str, dolly: Dolly, changes: Mapping[str, Any] | None = None
+) -> list[Condition]:
+    """The conditions “NAME autoregressive” and “NAME speculative”."""
+    modes: tuple[Mode, Mode] = ("autoregressive", "speculative")
+    return [Condition(f"{name} {mode}", dolly, mode, changes or {}) for mode in modes]
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer under one condition. A rate is None where nothing was counted.
+    """One answer under one condition.
 
     Attributes:
         request: its index among the requests.
         lane: its record.
+        cost: of a token.
     """
 
     condition: str
     request: int
     lane: Lane
-
-    @property
-    def seconds_per_token(self) -> float | None:
-        return self.lane.seconds_per_token
-
-    @property
-    def tokens(self) -> list[int]:
-        return [token.id for token in self.lane.tokens]
+    cost: Cost
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers so far.
+    """The answers so far. What is computed of them is None before it is measured.
 
     Attributes:
         conditions: names of those that are compared.
@@ -77,82 +81,78 @@ class Answers:
     planned: int
     answers: tuple[Answer, ...] = ()
 
-    def of(self, condition: str, requests: Collection[int] | None = None) -> list[Answer]:
-        """The answers under that condition to these requests; None for all."""
-        return [
-            answer
-            for answer in self.answers
-            if answer.condition == condition and (requests is None or answer.request in requests)
-        ]
+    def within(self, requests: Collection[int]) -> Answers:
+        """Those to these requests."""
+        kept = (answer for answer in self.answers if answer.request in requests)
+        return replace(self, answers=tuple(kept))
 
-    def seconds_per_token(
-        self, condition: str, requests: Collection[int] | None = None
-    ) -> float | None:
-        """The median of each request's answers, averaged over the requests; None before any."""
-        times = self._times(condition, requests)
+    def of(self, condition: str) -> list[Answer]:
+        return [answer for answer in self.answers if answer.condition == condition]
+
+    def lanes(self, condition: str) -> list[Lane]:
+        return [answer.lane for answer in self.of(condition)]
+
+    def seconds_per_token(self, condition: str) -> float | None:
+        """The median of each request's answers, averaged over the requests."""
+        times = self._times(condition)
         return statistics.mean(map(statistics.median, times)) if times else None
 
     def extremes(self, condition: str) -> tuple[float, float]:
-        """Seconds per token of the fastest and of the slowest answer under that condition, which
-        must have been measured.
+        """Seconds per token of the fastest and of the slowest answer under a condition that is
+        measured.
         """
-        times = [*chain.from_iterable(self._times(condition, None))]
+        times = [*chain.from_iterable(self._times(condition))]
         return min(times), max(times)
 
-    def speedup(
-        self, condition: str, over: str, requests: Collection[int] | None = None
-    ) -> float | None:
-        """The time of a token under the condition `over`, divided by that under `condition`; None
-        before both are measured.
-        """
-        slow, fast = (self.seconds_per_token(name, requests) for name in (over, condition))
+    def speedup(self, condition: str, over: str) -> float | None:
+        """The time of a token under the condition `over`, divided by that under `condition`."""
+        slow, fast = self.seconds_per_token(over), self.seconds_per_token(condition)
         return slow / fast if slow and fast else None
 
-    def acceptance_rate(
-        self, condition: str, requests: Collection[int] | None = None
-    ) -> float | None:
-        """Accepted of tested tokens, of all answers together; None if none was tested."""
-        lanes = [answer.lane for answer in self.of(condition, requests)]
+    def cells(self, condition: str, over: str) -> dict[str, Any]:
+        """Cells that many tables have: milliseconds per token, the speedup over another condition,
+        accepted of tested tokens, and tokens per pass; none before both are measured.
+        """
+        seconds, speedup = self.seconds_per_token(condition), self.speedup(condition, over)
+        if seconds is None or speedup is None:
+            return {}
+        return {
+            "ms": 1e3 * seconds,
+            "speedup": speedup,
+            "acceptance": self.acceptance_rate(condition),
+            "block": self.block_efficiency(condition),
+        }
+
+    def acceptance_rate(self, condition: str) -> float | None:
+        """Accepted of tested tokens, of all answers together."""
+        lanes = self.lanes(condition)
         tested = sum(lane.tested for lane in lanes)
         return sum(lane.accepted for lane in lanes) / tested if tested else None
 
-    def tests_at(
-        self, condition: str, place: int, requests: Collection[int] | None = None
-    ) -> tuple[int, int]:
-        """How many tokens were tested at that place of a draft, from 1 on, and how many of them
-        accepted.
-        """
-        steps = [step for answer in self.of(condition, requests) for step in answer.lane.steps]
-        accepted = sum(step.accepted >= place for step in steps)
-        return sum(step.tested >= place for step in steps), accepted
-
-    def block_efficiency(
-        self, condition: str, requests: Collection[int] | None = None
-    ) -> float | None:
-        """Tokens per forward pass of the target, of all answers together; None before any."""
-        lanes = [answer.lane for answer in self.of(condition, requests)]
+    def block_efficiency(self, condition: str) -> float | None:
+        """Tokens per forward pass of the target, of all answers together."""
+        lanes = self.lanes(condition)
         passes = sum(len(lane.steps) for lane in lanes)
         return sum(len(lane.tokens) for lane in lanes) / passes if passes else None
 
-    def identical(
-        self, condition: str, other: str, requests: Collection[int] | None = None
-    ) -> float | None:
-        """The share of the requests whose answers under both conditions all have the same tokens;
-        None before both are measured.
+    def identical(self, condition: str, other: str) -> float | None:
+        """The share of the requests whose answers under both conditions all have the same
+        tokens.
         """
-        both = self.of(condition, requests), self.of(other, requests)
+        both = self.of(condition), self.of(other)
         if not all(both):
             return None
         texts: dict[int, set[tuple[int, ...]]] = {}
         for answer in chain(*both):
-            texts.setdefault(answer.request, set()).add(tuple(answer.tokens))
+            tokens = tuple(token.id for token in answer.lane.tokens)
+            texts.setdefault(answer.request, set()).add(tokens)
         return statistics.mean(len(each) == 1 for each in texts.values())
 
-    def _times(self, condition: str, requests: Collection[int] | None) -> list[list[float]]:
+    def _times(self, condition: str) -> list[list[float]]:
         """Seconds per token of the answers, grouped by request."""
         times: dict[int, list[float]] = {}
-        for answer in self.of(condition, requests):
-            if (seconds := answer.seconds_per_token) is not None:
+        for answer in self.of(condition):
+            if (seconds := answer.lane.seconds_per_token) is not None:
                 times.setdefault(answer.request, []).append(seconds)
         return [*times.values()]
 
@@ -176,10 +176,27 @@ def answered(
             with closing(iter(run)) as updates:
                 for _ in updates:
                     yield result
-            (lane,) = run.trace().lanes.values()
-            answer = Answer(condition.name, place, _without_candidates(lane))
+            trace = run.trace()
+            (lane,), (cost,) = trace.lanes.values(), trace.costs.values()
+            answer = Answer(condition.name, place, _without_candidates(lane), cost)
             result = replace(result, answers=(*result.answers, answer))
             yield result
+
+
+def endless(dolly: Dolly) -> Dolly:
+    """The same models, whose answers do not end before their budget is used up."""
+    other = copy(dolly)
+    other.tokenizer = copy(dolly.tokenizer)
+    other.tokenizer.end_ids = frozenset()
+    return other
+
+
+def tests_at(lanes: Iterable[Lane], place: int) -> tuple[int, int]:
+    """How many tokens were tested at that place of a draft, from 1 on, and how many of them
+    accepted.
+    """
+    steps = [step for lane in lanes for step in lane.steps]
+    return sum(step.tested >= place for step in steps), sum(s.accepted >= place for s in steps)
 
 
 def seconds_of(lane: Lane, count: int) -> float:
@@ -205,11 +222,12 @@ def tabulated(
     answers: Generator[Answers, None, None],
     rows: Callable[[Answers], Iterator[Row]],
     pair: Mapping[str, Any],
+    **figures: Any,
 ) -> Generator[Result, None, None]:
     """The results so far of a study that measures answers. The table is computed only when
     there is another answer.
     """
-    result, latest = Result(pair=pair), None
+    result, latest = Result(pair=pair, figures=figures), None
     with closing(answers):
         for now in answers:
             if now is not latest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
@@ -33,20 +33,11 @@ def conditions(dolly: Dolly) -> list[Condition]:
     return [Condition(NONE, dolly, "autoregressive"), *drafting]
 
 
-def row_of(
-    answers: Answers, length: str, requests: Collection[int] | None = None
-) -> dict[str, float | str | None] | None:
-    """The cells of `COLUMNS`; None before the length is measured."""
-    seconds = answers.seconds_per_token(length, requests)
-    if seconds is None:
-        return None
-    return {
-        "length": length,
-        "ms": 1e3 * seconds,
-        "speedup": answers.speedup(length, NONE, requests),
-        "acceptance": answers.acceptance_rate(length, requests),
-        "block": answers.block_efficiency(length, requests),
-    }
+def rows_of(answers: Answers) -> Iterator[Row]:
+    """A row for each length that is measured."""
+    for length in LENGTHS:
+        if cells := answers.cells(length, over=NONE):
+            yield {"length": length, **cells}
 
 
 def best_fixed(rows: Rows) -> Row:

@@ -1,24 +1,28 @@
-"""The ways of decoding that are compared within this project, as settings of a request."""
+"""The ways of decoding that are compared within this project."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
+from lab.answers import Condition
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import AUTOREGRESSIVE
-from pipeline.models.pairs import Pair
+
+if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.dolly import Dolly
 
 _K = 4
 DRAFT_MODEL, BLOCK_DRAFT = f"draft model, K = {_K}", f"block draft, K = {_K}"
 PAGE = "as the page begins"
 
 
-def methods(pair: Pair) -> dict[str, Mapping[str, Any] | None]:
-    """Fields of a `Request` by name; None is autoregressive. `DRAFT_MODEL` is the paper's way."""
-    found: dict[str, Mapping[str, Any] | None] = {AUTOREGRESSIVE: None}
+def methods(dolly: Dolly) -> list[Condition]:
+    """Those that the pair has. `DRAFT_MODEL` is the paper's way."""
+    found = [Condition(AUTOREGRESSIVE, dolly, "autoregressive")]
     for title, spec in ((DRAFT_MODEL, MODEL), (BLOCK_DRAFT, BLOCK)):
-        if spec.name in pair.drafters:
-            found[title] = {"drafter": spec.name, "draft_length": _K}
-    return found | {PAGE: {"draft_length": "auto", **pair.settings}}
+        if spec.name in dolly.pair.drafters:
+            changes = {"drafter": spec.name, "draft_length": _K}
+            found.append(Condition(title, dolly, changes=changes))
+    page = {"draft_length": "auto", **dolly.pair.settings}
+    return [*found, Condition(PAGE, dolly, changes=page)]

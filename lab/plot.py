@@ -65,15 +65,9 @@ def plotted(study: Study, rows: Rows) -> go.Figure:
     light, _, _ = _STYLES.read_text(encoding="utf-8").partition("}")
     colours = dict(re.findall(r"(--[\w-]+): (#\w+);", light))
 
-    def coloured(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: coloured(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [coloured(each) for each in value]
-        named = isinstance(value, str) and value.startswith("var(")
-        return colours.get(value[4:-1], value) if named else value
-
-    return go.Figure(coloured(figure.data), coloured(figure.layout))
+    drawn = json.dumps({"data": figure.data, "layout": figure.layout})
+    named = re.sub(r"var\((--[\w-]+)\)", lambda found: colours.get(found[1], found[0]), drawn)
+    return go.Figure(json.loads(named))
 
 
 def main() -> None:

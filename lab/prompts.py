@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
+
+from lab.training.corpus import DATA
 
 _Item = TypeVar("_Item")
 
@@ -57,6 +61,8 @@ KINDS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Rewrite this letter to Mrs Green.", _LETTER),
     ),
 }
+FIRST = [prompts[0] for prompts in KINDS.values()]
+EVERY = [prompt for prompts in KINDS.values() for prompt in prompts]
 
 CODE: tuple[str, ...] = (
     "Write a Python function that returns the first n Fibonacci numbers.",
@@ -75,3 +81,9 @@ CODE: tuple[str, ...] = (
 def evenly(items: Sequence[_Item], count: int) -> list[_Item]:
     """So many of them, from the beginning to the end."""
     return [items[number * len(items) // count] for number in range(min(count, len(items)))]
+
+
+def add_records(parser: ArgumentParser, count: int, what: str) -> None:
+    """Adds the arguments of studies that ask Dolly's records: how many, and where they are."""
+    parser.add_argument("--count", type=int, default=count, help=what)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of Dolly's records")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.prompts import KINDS
+from lab.prompts import EVERY
 from lab.result import Result
 from pipeline.decoding.sampling import SamplingParams, probabilities, sample_token
 
@@ -46,24 +46,16 @@ class Quality:
 
 
 def written(
-    model: OVModel,
-    prompts: Sequence[Sequence[int]],
-    params: SamplingParams,
-    count: int,
-    vocab_size: int,
-    end_ids: frozenset[int],
-) -> list[Text]:
-    """The model's answers to the prompts, of at most `count` tokens."""
-    texts = []
-    for prompt in prompts:
-        sequence, rng = model.sequence(vocab_size), np.random.default_rng(params.seed)
-        answer: list[int] = []
-        unread = [*prompt]
-        while len(answer) < count and (not answer or answer[-1] not in end_ids):
-            answer.append(sample_token(sequence.forward(unread, 1).logits, params, rng))
-            unread = answer[-1:]
-        texts.append(Text(prompt, answer))
-    return texts
+    model: OVModel, prompt: Sequence[int], params: SamplingParams, count: int, tokenizer: Tokenizer
+) -> Text:
+    """The model's answer to a prompt, of at most `count` tokens."""
+    sequence, rng = model.sequence(tokenizer.size), np.random.default_rng(params.seed)
+    answer: list[int] = []
+    unread = [*prompt]
+    while len(answer) < count and (not answer or answer[-1] not in tokenizer.end_ids):
+        answer.append(sample_token(sequence.forward(unread, 1).logits, params, rng))
+        unread = answer[-1:]
+    return Text(prompt, answer)
 
 
 def distributions(model: OVModel, text: Text, vocab_size: int) -> NDArray[np.float32]:
@@ -103,11 +95,10 @@ def qualities(
     Args:
         count: tokens of an answer, at most.
     """
-    prompts = [tokenizer.ask(*prompt) for of_kind in KINDS.values() for prompt in of_kind]
     yield Result(doing="the text of the reference")
-    asked = params, count, tokenizer.size, tokenizer.end_ids
-    texts = written(targets[reference], prompts, *asked)
-    expected = [distributions(targets[reference], text, tokenizer.size) for text in texts]
+    model = targets[reference]
+    texts = [written(model, tokenizer.ask(*prompt), params, count, tokenizer) for prompt in EVERY]
+    expected = [distributions(model, text, tokenizer.size) for text in texts]
     found = {}
     for name, model in targets.items():
         yield Result(doing=f"quality of {name}")

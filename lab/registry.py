@@ -1,72 +1,19 @@
-"""The registry of studies. To add one, write a file in `lab/studies/` and list it in `STUDIES`."""
+"""The registry of studies. To add one, write a file in `lab/studies/` and name it in `_NAMES`."""
 
 from __future__ import annotations
 
-from lab.studies import (
-    ablation,
-    batch,
-    cache,
-    compression,
-    cost,
-    drafters,
-    full_size,
-    identical,
-    larger,
-    lengths,
-    lossless,
-    memory,
-    page_tax,
-    paper,
-    peers,
-    precision,
-    ratio,
-    released,
-    request,
-    rounds,
-    sampled,
-    signatures,
-    spec_bench,
-    typical,
-    useless,
-    widths,
-    window,
-)
+from importlib import import_module
+
 from lab.study import Study
 from pipeline.errors import UserError
 
-# By name, in the order of the page.
-STUDIES: dict[str, Study] = {
-    module.STUDY.name: module.STUDY
-    for module in (
-        request,
-        lengths,
-        drafters,
-        useless,
-        identical,
-        lossless,
-        sampled,
-        paper,
-        released,
-        precision,
-        ablation,
-        cost,
-        rounds,
-        memory,
-        cache,
-        compression,
-        window,
-        typical,
-        signatures,
-        widths,
-        larger,
-        ratio,
-        full_size,
-        batch,
-        peers,
-        spec_bench,
-        page_tax,
-    )
-}
+_NAMES = (  # in the order of the page
+    *("request", "lengths", "drafters", "useless", "identical", "lossless", "sampled"),
+    *("paper", "released", "precision", "ablation", "cost", "rounds", "memory"),
+    *("cache", "compression", "window", "typical", "signatures", "widths", "larger"),
+    *("ratio", "full_size", "batch", "peers", "spec_bench", "page_tax"),
+)
+STUDIES: dict[str, Study] = {name: import_module(f"lab.studies.{name}").STUDY for name in _NAMES}
 
 
 def find_study(name: str) -> Study:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pipeline.trace.record import Trace
 
 Cell = str | float | bool | None  # None where there is no value
-Row = Mapping[str, Cell]
+Row = Mapping[str, Any]  # cells, by column
 Rows = Sequence[Row]
 
 
@@ -47,19 +47,9 @@ class Column:
         return value if isinstance(value, str) else f"{value:.{self.digits}f}"
 
 
-def number(cell: Cell) -> float:
-    """The cell of a column of numbers, in a row that is complete."""
-    assert isinstance(cell, int | float), cell
-    return cell
-
-
 def even(rows: Rows) -> float | None:
     """The level where a method is as fast as what it is compared with."""
     return 1.0
-
-
-def _no_level(rows: Rows) -> float | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +59,6 @@ class Mark:
     x: float
     y: float
     name: str
-
-
-def _no_marks(rows: Rows) -> Sequence[Mark]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +86,9 @@ class Chart:
     series: str = ""
     axis: str = ""
     whiskers: tuple[str, str] | None = None
-    level: Callable[[Rows], float | None] = _no_level
+    level: Callable[[Rows], float | None] = lambda rows: None
     logarithmic: bool = False
-    marks: Callable[[Rows], Sequence[Mark]] = _no_marks
+    marks: Callable[[Rows], Sequence[Mark]] = lambda rows: ()
     of_trace: Callable[[Trace], Mark | None] | None = None
     reading: str = ""
 
@@ -132,6 +118,10 @@ class Result:
     pair: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=now)
+
+    def measured(self, *rows: Row) -> Result:
+        """With one more measurement, and the rows that it completes."""
+        return replace(self, rows=(*self.rows, *rows), done=self.done + 1)
 
     @property
     def complete(self) -> bool:

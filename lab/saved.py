@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lab.result import Result, Row, now
+from lab.result import Result, Rows, now
 from lab.study import Study
 from pipeline.environment import environment
 
@@ -34,7 +34,7 @@ class Saved:
     created: str
     environment: Mapping[str, Any]
     pair: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    rows: Rows
     sentence: str
     figures: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,12 +74,12 @@ def save(study: Study, result: Result, folder: Path | None = None) -> Path:
         "rows": result.rows,
         "figures": result.figures,
     }
-    return _write(study.name, about, folder)
+    return _write(study.name, {"environment": environment(), **about}, folder)
 
 
 def save_figures(name: str, folder: Path | None = None, **figures: Any) -> Path:
     """Writes figures that are no table, with their date; returns their file."""
-    return _write(name, {"created": now(), **figures}, folder)
+    return _write(name, {"environment": environment(), "created": now(), **figures}, folder)
 
 
 def save_parts(
@@ -89,11 +89,9 @@ def save_parts(
     Returns the file.
     """
     last = path_of(name, folder or output_folder())
-    whole: dict[str, Any] = {"study": name}
-    if last.is_file():
-        whole = json.loads(last.read_text(encoding="utf-8"))
+    whole = json.loads(last.read_text(encoding="utf-8")) if last.is_file() else {}
     about = {"created": now(), "environment": environment()}
-    return _dump(name, whole | {part: {**about, **each} for part, each in parts.items()}, folder)
+    return _write(name, whole | {part: {**about, **each} for part, each in parts.items()}, folder)
 
 
 def saved(name: str, folder: Path = RESULTS) -> Saved | None:
@@ -102,22 +100,12 @@ def saved(name: str, folder: Path = RESULTS) -> Saved | None:
     if not path.is_file():
         return None
     whole = json.loads(path.read_text(encoding="utf-8"))
-    return Saved(
-        whole["created"],
-        whole["environment"],
-        whole["pair"],
-        tuple(whole["rows"]),
-        whole["sentence"],
-        whole["figures"],
-    )
+    return Saved(**{field.name: whole[field.name] for field in fields(Saved)})
 
 
-def _write(name: str, about: Mapping[str, Any], folder: Path | None) -> Path:
-    return _dump(name, {"study": name, "environment": environment(), **about}, folder)
-
-
-def _dump(name: str, whole: Mapping[str, Any], folder: Path | None) -> Path:
+def _write(name: str, what: Mapping[str, Any], folder: Path | None) -> Path:
     path = path_of(name, folder or output_folder())
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({"study": name, **what}, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
     return path

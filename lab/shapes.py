@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.result import Result
+from lab.study import Setup
 from pipeline.models.export import export
 from pipeline.models.pairs import Weights, folder_suffix
-from pipeline.models.store import Store
 
 _CONTEXT, _HEAD_SIZE = 2048, 64
 _TRIMMED, _TARGET_IDS = 4096, "target_ids.json"  # rows of a draft's vocabulary, and their tokens
@@ -20,10 +22,11 @@ _WIDEST = 2048
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A GPT-NeoX model. Heads have 64 channels, as in Dolly; the MLP is four times the width.
+    """A GPT-NeoX model, whose MLP is four times the width.
 
     Attributes:
         trimmed: a draft's; its vocabulary is the first tokens of a larger one.
+        head_size: channels of a head.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Sized:
     layers: int
     vocabulary: int
     trimmed: bool = False
+    head_size: int = _HEAD_SIZE
 
     @property
     def parameters(self) -> int:
@@ -65,38 +69,42 @@ def draft_of(parameters: float) -> Sized:
     return min(made, key=lambda draft: abs(draft.layers - draft.hidden / _WIDTH_PER_LAYER))
 
 
-def model_folder(
-    sized: Sized, weights: Weights, tokenizer: Path, store: Store | None = None
-) -> Path:
-    """The folder of the IR of that size, which is created if missing: minutes for a large one, and
-    needs torch.
-
-    Args:
-        tokenizer: any `tokenizer.json`; its text is not used.
-        store: where it is kept; None takes the user's.
+def random_model(
+    setup: Setup, sized: Sized, weights: Weights = "int8"
+) -> Generator[Result, None, Path]:
+    """Returns the folder of the IR of that size, which is created if missing: minutes for a large
+    one, and needs torch. Its tokenizer is the target's, whose text is not used.
     """
-    folder = (store or Store()).root / "shapes" / f"{sized.name}-{folder_suffix(weights)}"
+    store = setup.choice.store
+    folder = store.root / "shapes" / f"{sized.name}-{folder_suffix(weights)}"
     if not folder.is_dir():
-        import torch
-        from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-        torch.manual_seed(0)
-        config = GPTNeoXConfig(
-            vocab_size=sized.vocabulary,
-            hidden_size=sized.hidden,
-            num_hidden_layers=sized.layers,
-            num_attention_heads=sized.hidden // _HEAD_SIZE,
-            intermediate_size=4 * sized.hidden,
-            max_position_embeddings=_CONTEXT,
-            rotary_pct=0.25,
-            bos_token_id=0,
-            eos_token_id=0,
-            **({"target_ids": _TARGET_IDS} if sized.trimmed else {}),
-        )
+        yield Result(doing=f"making {sized.name}, random weights")
         with tempfile.TemporaryDirectory() as made:
-            GPTNeoXForCausalLM(config).save_pretrained(made)
+            save_checkpoint(sized, Path(made))
+            tokenizer = store.folder(setup.choice.pair.target) / "tokenizer.json"
             shutil.copyfile(tokenizer, Path(made) / "tokenizer.json")
             if sized.trimmed:
                 (Path(made) / _TARGET_IDS).write_text(json.dumps([*range(sized.vocabulary)]))
             export(Path(made), folder, weights)
     return folder
+
+
+def save_checkpoint(sized: Sized, folder: Path) -> None:
+    """Writes the model with random weights, in shards, without a tokenizer."""
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    config = GPTNeoXConfig(
+        vocab_size=sized.vocabulary,
+        hidden_size=sized.hidden,
+        num_hidden_layers=sized.layers,
+        num_attention_heads=sized.hidden // sized.head_size,
+        intermediate_size=4 * sized.hidden,
+        max_position_embeddings=_CONTEXT,
+        rotary_pct=0.25,
+        bos_token_id=0,
+        eos_token_id=0,
+        **({"target_ids": _TARGET_IDS} if sized.trimmed else {}),
+    )
+    torch.manual_seed(0)
+    GPTNeoXForCausalLM(config).save_pretrained(folder, max_shard_size="2GB")

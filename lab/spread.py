@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab.result import Column
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -22,5 +24,15 @@ class Spread:
         low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
         return cls(median, low, high, len(samples))
 
+    def cells(self, name: str) -> dict[str, float]:
+        """Of the column of that name, and of its `quartiles`."""
+        return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
+
     def __str__(self) -> str:
         return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def quartiles(name: str, unit: str) -> tuple[Column, Column]:
+    """The columns of a median's quartiles."""
+    low = Column(f"{name}_low", "Lower quartile", unit)
+    return low, Column(f"{name}_high", "Upper quartile", unit)

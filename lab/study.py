@@ -80,14 +80,6 @@ class Setup:
             raise UserError("pair", self.choice.pair.name, remedy) from None
 
 
-def no_arguments(parser: ArgumentParser) -> None:
-    """Adds none."""
-
-
-def _always(rows: Rows) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """
@@ -116,8 +108,8 @@ class Study:
     measure: Callable[[Setup], Generator[Result, None, None]]
     conclude: Callable[[Rows], str]
     needs: str = ""
-    holds: Callable[[Rows], bool] = _always
-    arguments: Callable[[ArgumentParser], None] = no_arguments
+    holds: Callable[[Rows], bool] = lambda rows: True
+    arguments: Callable[[ArgumentParser], None] = lambda parser: None
     usage: str = ""
 
     @property

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.result import Result
-from pipeline.models.pairs import Model, Weights, folder_suffix
+from lab.study import Setup
+from pipeline.models.pairs import Model, Pair, Weights, folder_suffix
 from pipeline.models.store import Store
 
 if TYPE_CHECKING:
@@ -45,6 +46,18 @@ def in_precision(model: Model, weights: Weights, store: Store) -> Generator[Resu
             _save(_unpacked(source), weights, made / _XML)
             made.rename(out)
     return replace(model, id=str(out), weights=weights)
+
+
+def pair_in_precision(
+    setup: Setup, target: Weights, draft: Weights
+) -> Generator[Result, None, Pair]:
+    """Returns the chosen pair with the weights of both models at these precisions."""
+    pair, store = setup.choice.pair, setup.choice.store
+    return replace(
+        pair,
+        target=(yield from in_precision(pair.target, target, store)),
+        draft=(yield from in_precision(pair.required_draft, draft, store)),
+    )
 
 
 def _weights_of(folder: Path) -> Weights | None:

@@ -51,7 +51,7 @@ def test_a_conditions_time_is_the_mean_over_requests_of_each_ones_median():
     }
     medians = [each[len(each) // 2] for each in times.values()]
     assert result.seconds_per_token("4") == pytest.approx(sum(medians) / 2)
-    assert result.seconds_per_token("4", {1}) == pytest.approx(medians[1])
+    assert result.within({1}).seconds_per_token("4") == pytest.approx(medians[1])
     every = [time for each in times.values() for time in each]
     assert result.extremes("4") == (min(every), max(every))
     wanted = result.seconds_per_token(NONE) / result.seconds_per_token("4")

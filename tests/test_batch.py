@@ -9,14 +9,13 @@ from lab.batch import OVBatch
 from lab.studies.batch import (
     AUTOREGRESSIVE,
     METHODS,
-    STUDY,
     Measured,
     Method,
-    break_even,
+    Round,
+    decode,
     measured,
     rows_of,
 )
-from lab.studies.batch_decoding import BatchRound, Writing, autoregressive, speculative
 from pipeline.decoding.decoders import Autoregressive
 from pipeline.decoding.events import Step
 from pipeline.decoding.sampling import SamplingParams
@@ -64,8 +63,8 @@ def batches(prompts, likeness=0.7, token_ids=None):
     return FakeBatch(targets), FakeBatch(drafts)
 
 
-def by_itself(prompt, n, ends=frozenset()):
-    events = Autoregressive(FakeLM(7, 0), ends).generate(prompt, SamplingParams(), n)
+def by_itself(prompt, n):
+    events = Autoregressive(FakeLM(7, 0), frozenset()).generate(prompt, SamplingParams(), n)
     return [token for event in events if isinstance(event, Step) for token in event.tokens]
 
 
@@ -78,32 +77,25 @@ PROMPTS = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=5), min_size
     n=st.integers(1, 20),
     k=st.integers(0, 6),
     likeness=st.floats(0, 1),
-    ends=st.frozensets(st.integers(0, 6), max_size=2),
     token_ids=st.sampled_from([None, [1, 2, 4, 5]]),
 )
-def test_every_text_of_a_batch_is_that_of_the_sequence_alone(
-    prompts, n, k, likeness, ends, token_ids
-):
+def test_every_text_of_a_batch_is_that_of_the_sequence_alone(prompts, n, k, likeness, token_ids):
     target, draft = batches(prompts, likeness, token_ids)
-    writing = Writing(prompts, n, ends)
-    rounds = speculative(target, draft, writing, k) if k else autoregressive(target, writing)
     emitted = [[] for _ in prompts]
-    for each in rounds:
+    for each in decode(target, draft if k else None, prompts, n, k):
         for text, tokens in zip(emitted, each.tokens, strict=True):
             text += tokens
         # The newest token of a text is never cached, nor are rejected ones.
         for cached in (target, draft):
-            for length, text in zip(cached.lengths, writing.texts, strict=True):
-                assert length < len(text)
-    assert emitted == [by_itself(prompt, n, ends) for prompt in prompts]
-    ended = zip(writing.texts, prompts, emitted, strict=True)
-    assert all(text == [*prompt, *new] for text, prompt, new in ended)
+            for length, prompt, text in zip(cached.lengths, prompts, emitted, strict=True):
+                assert length < len(prompt) + len(text)
+    assert emitted == [by_itself(prompt, n) for prompt in prompts]
 
 
 def test_passes_have_one_size_for_as_many_texts_and_drafts_are_counted():
     prompts = [[1, 2], [3, 4], [5, 6]]
     target, draft = batches(prompts)
-    rounds = [*speculative(target, draft, Writing(prompts, 30, frozenset()), 4)]
+    rounds = [*decode(target, draft, prompts, 30, 4)]
     assert {*target.passes} <= {15, 10, 5}
     assert {*draft.passes} <= {6, 4, 2}
     for each in rounds:
@@ -156,18 +148,8 @@ OWN, IMPOSED = Method(4), Method(4, 0.8)
 
 def batch_of(size, method, seconds, tokens=1, texts=((1, 2),), tested=0, accepted=0):
     """A batch whose rounds take so long and emit so many tokens of each sequence."""
-    each = BatchRound(((0,) * tokens,) * size, seconds, tested, accepted)
+    each = Round(((0,) * tokens,) * size, seconds, tested, accepted)
     return Measured(size, method, (each, each), texts * size)
-
-
-def rows(times):
-    """By size: seconds of a round of each method."""
-    made = [
-        batch_of(size, method, seconds, 1 if method == AUTOREGRESSIVE else 2)
-        for size, of_size in times.items()
-        for method, seconds in zip(METHODS, of_size, strict=True)
-    ]
-    return [*rows_of(made, [(1, 2)] * 8)]
 
 
 def test_a_row_has_the_rate_of_all_sequences_and_the_speedup_at_their_number():
@@ -188,24 +170,8 @@ def test_a_row_has_the_rate_of_all_sequences_and_the_speedup_at_their_number():
     assert ["imposed" in row["method"] for row in (own, imposed)] == [False, True]
 
 
-def test_speculation_stops_paying_at_the_least_size_at_which_it_is_slower():
-    times = {
-        1: (10, 21, 15, 10, 12),
-        2: (12, 30, 25, 15, 25),
-        8: (20, 80, 60, 35, 60),
-    }
-    table = rows(times)
-    stops = [break_even(table, method.name) for method in METHODS[1:]]
-    assert stops == [1, 2, None, 2]
-    said = STUDY.conclude(table)
-    assert "8 sequences at once make 4.0 times as many tokens per second as one" in said
-    assert f"{METHODS[1].name}: never pays (0.95× to 0.50×)" in said
-    assert f"{METHODS[2].name}: stops paying at 2 (1.33× to 0.67×)" in said
-    assert f"{METHODS[3].name}: pays up to 8 (2.00× to 1.14×)" in said
-
-
 def test_every_size_is_measured_with_every_method():
-    results = [*measured(tiny(), (1, 4), METHODS, max_new_tokens=16, repeats=1)]
+    results = [*measured(tiny(), (1, 4), max_new_tokens=16, repeats=1)]
     last = results[-1]
     assert last.complete
     assert len(last.rows) == 2 * len(METHODS)
@@ -215,4 +181,3 @@ def test_every_size_is_measured_with_every_method():
     imposed = [row for row in last.rows if "imposed" in row["method"]]
     for row in imposed:
         assert row["acceptance"] == pytest.approx(0.8, abs=0.2)
-    STUDY.conclude(last.rows)

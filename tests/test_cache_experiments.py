@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lab.result import Result, number
+from lab.prompts import FIRST
+from lab.result import Result
 from lab.studies import cache, compression, window
 from lab.studies.compression import packed
 from lab.study import Setup
@@ -45,19 +46,18 @@ def test_every_kind_and_precision_is_measured_at_every_context_that_fits(sizes):
     }
     assert len(cached) == 11 * 3
     assert sizes.keys() == cached | {("uncached, f32", context) for context in (64, 512)}
-    assert cache.STUDY.conclude([*sizes.values()]).startswith("At 1,014 tokens, the paged ")
 
 
 def test_memory_grows_with_context_and_precision_and_is_both_models_in_speculation(sizes):
     for kind in ("paged", "stateful", "stateful-masked"):
         precisions = [precision for case, precision in cache.CASES if case == kind]
-        bytes_of = [number(sizes[f"{kind}, {each}", 512]["target"]) for each in precisions]
+        bytes_of = [sizes[f"{kind}, {each}", 512]["target"] for each in precisions]
         assert bytes_of == sorted(bytes_of, reverse=True)
-        assert number(sizes[f"{kind}, f32", 512]["target"]) == pytest.approx(
-            8 * number(sizes[f"{kind}, f32", 64]["target"])
+        assert sizes[f"{kind}, f32", 512]["target"] == pytest.approx(
+            8 * sizes[f"{kind}, f32", 64]["target"]
         )
     for row in sizes.values():
-        assert number(row["both"]) >= number(row["target"])
+        assert row["both"] >= row["target"]
     assert sizes["uncached, f32", 64]["both"] == 0
 
 
@@ -70,10 +70,10 @@ def test_allocations_are_counted_where_there_are_blocks(sizes):
             assert (row["allocated"], row["resized"]) == (None, None)
             continue
         blocks = -(-context // 32)
-        assert 2 * blocks <= number(row["allocated"]) < 2 * (blocks + 20)
+        assert 2 * blocks <= row["allocated"] < 2 * (blocks + 20)
         doublings = sum(8 * 2**n < blocks + 2 for n in range(9))
         assert row["resized"] in (2 * doublings, 2 * (doublings + 1))
-    assert number(sizes["paged, f16", 512]["resized"]) > number(sizes["paged, f16", 64]["resized"])
+    assert sizes["paged, f16", 512]["resized"] > sizes["paged, f16", 64]["resized"]
     expected = bool(process_memory())  # not every system reports it
     assert {row["grown"] is not None for row in sizes.values()} == {expected}
 
@@ -81,26 +81,28 @@ def test_allocations_are_counted_where_there_are_blocks(sizes):
 def test_lossless_compression_gives_back_what_it_was_given():
     zeros = np.zeros((4, 1000), np.float16)
     noise = np.random.default_rng(0).integers(0, 255, 4000, np.uint8)
-    assert packed([zeros]).ratio > 50
-    assert packed([noise]).ratio < 1.01
+    assert packed([zeros])[0] > 50
+    assert packed([noise])[0] < 1.01
     half = np.random.default_rng(0).normal(size=4000).astype(np.float16)
-    assert packed([half]).ratio > 1.05  # exponents repeat; without a place of their own they do not
+    assert packed([half])[0] > 1.05  # exponents repeat; without a place of their own they do not
 
 
-def test_compression_compares_every_precision_with_f32():
+def test_compression_compares_every_precision_with_f32(monkeypatch):
+    monkeypatch.setattr(compression, "FIRST", FIRST[:2])
+    monkeypatch.setattr(compression, "_MAX_NEW_TOKENS", 32)
     *_, result = compression.STUDY.measure(tiny_setup())
     assert result.complete
     first, *others = result.rows
     assert [row["precision"] for row in result.rows] == ["f32", "f16", "u8", "u4"]
     assert (first["top1"], first["kl"], first["agreeing"]) == (1, 0, 1)
-    assert number(others[0]["kl"]) < number(others[1]["kl"]) < number(others[2]["kl"])
-    megabytes = [number(row["mb"]) for row in result.rows]
+    assert others[0]["kl"] < others[1]["kl"] < others[2]["kl"]
+    megabytes = [row["mb"] for row in result.rows]
     assert megabytes == sorted(megabytes, reverse=True)
-    assert all(number(row["ratio"]) > 0.9 for row in result.rows)
-    assert compression.STUDY.conclude(result.rows).startswith("Beside f32, u8 takes ")
+    assert all(row["ratio"] > 0.9 for row in result.rows)
 
 
-def test_selective_caches_are_compared_with_the_whole_one():
+def test_selective_caches_are_compared_with_the_whole_one(monkeypatch):
+    monkeypatch.setattr(window, "_MAX_NEW_TOKENS", 16)
     *_, result = window.STUDY.measure(tiny_setup())
     assert result.complete
     kept = [(row["tokens"], row["kept"]) for row in result.rows]
@@ -111,21 +113,3 @@ def test_selective_caches_are_compared_with_the_whole_one():
     for row in selective:
         assert row["top1"] > 0.99  # nothing is forgotten but while the answer grows
         assert row["mb"] == whole["mb"]
-    assert window.STUDY.conclude(result.rows).startswith("Of 512 tokens, 512 take ")
-
-
-@pytest.mark.parametrize(("mass", "said"), [(2.5, "no better"), (2.1, "better")])
-def test_the_sentence_on_selective_caches_says_which_rule_is_better(mass, said):
-    """On average: in the shorter text here, the window loses nothing."""
-    study = window.STUDY
-    rows = [
-        {"tokens": tokens, "kept": kept, "top1": 1.0, "loss": loss, "mb": 1.0}
-        for tokens, of_window in ((1024, 2.0), (4096, 2.6))
-        for kept, loss in (("whole", 2.0), ("window", of_window), ("mass", mass))
-    ]
-    sentence = study.conclude(rows)
-    assert f"by attention mass is {said} than the first block" in sentence
-    assert f"it adds {mass - 2:.2f} nats per token" in sentence
-    assert f"the window 0.30 and 100 %; in the longest text they add {mass - 2:.2f} and 0.60." in (
-        sentence
-    )

@@ -60,12 +60,12 @@ def test_sampled_pixels_follow_the_targets_distribution(k, verification):
     half = [*prompt(3), *drawn(temperature=1.0).slow.levels[3 * PIXELS :][: PIXELS // 2]]
     lanes = pair().lanes(request)
     expected = joint(lanes.target(()), half, request.sampling, frozenset())
-    recalling, counts = recalled(lanes, half, LEVELS), Counter()
+    recalling, counts = recalled(lanes, half), Counter()
     for seed in range(4000):
         params = replace(request.sampling, seed=seed)
-        lane = recalling.lanes.speculative(recalling.prompt, params, k + 2, "model", k)
+        lane = recalling.speculative(half, params, k + 2, "model", k)
         tokens = [token for event in lane if isinstance(event, Step) for token in event.tokens]
-        counts[tuple(recalling.numbers.tokens(tokens[:2]))] += 1
+        counts[tuple(tokens[:2])] += 1
     assert_follows(counts, expected)
 
 

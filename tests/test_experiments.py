@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from lab import __main__ as command
 from lab import saved as results
-from lab.draft_lengths import LENGTHS, NONE, REPEATS
+from lab.draft_lengths import LENGTHS, REPEATS
 from lab.prompts import KINDS
 from lab.registry import STUDIES, find_study
 from lab.result import Column, Mark, Result
@@ -19,7 +19,6 @@ from lab.studies import drafters, identical, lengths, ratio, request, signatures
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.request import Request
-from pipeline.trace.signatures import KINDS as KINDS_OF_SIGNATURES
 from tests.fake_dolly import FakeDolly, setup
 from tests.served import PLAIN, opened, served, status_says
 from tests.traces import alone, ran
@@ -230,9 +229,6 @@ def test_every_draft_length_is_measured_on_the_request_of_the_form():
         assert row["fastest"] <= row["ms"] <= row["slowest"]
         assert row["speedup"] == pytest.approx(result.rows[0]["ms"] / row["ms"])
     assert result.rows[0]["acceptance"] is None
-    best = min(result.rows[:-1], key=lambda row: row["ms"])
-    name = "no drafting" if best["length"] == NONE else f"K = {best['length']}"
-    assert f"is {name}, {best['speedup']:.2f}×" in request.STUDY.conclude(result.rows)
 
 
 def test_every_drafter_that_copies_no_answer_is_tested_at_each_place_on_the_same_texts():
@@ -250,7 +246,6 @@ def test_every_drafter_that_copies_no_answer_is_tested_at_each_place_on_the_same
             steps = [step for lane in lanes for step in lane.steps if step.tested >= row["place"]]
             assert row["tested"] == len(steps)
             assert row["accepted"] * len(steps) == sum(s.accepted >= row["place"] for s in steps)
-    assert f"accepted there: {result.rows[0]['drafter']} " in drafters.STUDY.conclude(result.rows)
     assert drafters.STUDY.conclude(()).startswith("No draft was tested")
 
 
@@ -262,14 +257,6 @@ def by_kind():
 def test_every_draft_length_is_measured_on_every_kind_of_prompt(by_kind):
     cells = [(row["kind"], row["length"]) for row in by_kind.rows]
     assert cells == [(kind, length) for kind in KINDS for length in LENGTHS]
-    rows = [
-        {"kind": kind, "length": length, "ms": ms, "speedup": 10 / ms}
-        for kind, times in {"a": (10, 8, 8.2), "b": (10, 12, 11), "c": (10, 5, 5)}.items()
-        for length, ms in zip((NONE, "4", "auto"), times, strict=True)
-    ]
-    said = lengths.STUDY.conclude(rows)
-    assert said.startswith("auto is 1.22× as fast")  # the median of 10/8.2, 10/11 and 10/5
-    assert "within 5 % of the best fixed length for 2 of them, and +10 %" in said
 
 
 def test_with_the_target_as_its_draft_everything_is_accepted_and_another_is_noticed():
@@ -294,8 +281,6 @@ def test_exact_verification_keeps_the_distribution_and_typical_acceptance_does_n
         assert exact["tested"] == pytest.approx(0, abs=1e-6)
         assert exact["speedup"] == 1
         assert 0.01 < lossy["per_token"] <= lossy["tested"] < 1
-    said = typical.STUDY.conclude(result.rows)
-    assert f"{max(row['per_token'] for row in result.rows):.3f} in total variation" in said
 
 
 def test_signatures_are_counted_by_races_and_kinds():
@@ -307,9 +292,6 @@ def test_signatures_are_counted_by_races_and_kinds():
         result = run(signatures.STUDY, kind([f" w{i}" for i in range(60)]), repeats=3)
         assert [row["count"] for row in result.rows] == [3, 3, 6, 1]
         assert [row["memory"] for row in result.rows] == fired
-    said = signatures.STUDY.conclude(result.rows)
-    fired = sum(row[name] for row in result.rows[:2] for name in KINDS_OF_SIGNATURES)
-    assert said.startswith(f"{fired} signatures on 6 normal races.")
 
 
 # --- the tab --------------------------------------------------------------------------------------
@@ -458,9 +440,10 @@ def test_the_page_shows_the_committed_results_at_once_and_runs_only_short_studie
             expect(of_view.locator("[data-plot]")).to_be_hidden()
 
 
-def test_a_study_is_run_on_the_page(page):
+def test_a_study_is_run_on_the_page_stopped_there_and_fails_in_one_line(page, dolly):
     of_request = card(page, "request")
-    of_request.get_by_role("button", name="Run “Your request” here").click()
+    start = of_request.get_by_role("button", name="Run “Your request” here")
+    start.click()
     of_request.locator(".measured", has_text="Measured here").wait_for()
     status_says(page, "Measured: Your request")
     expect(of_request.locator(".came-out")).to_contain_text(
@@ -473,11 +456,8 @@ def test_a_study_is_run_on_the_page(page):
         of_request.locator("[data-keep=csv]").click()
     assert download.value.suggested_filename == "dolly-study_request.csv"
 
-
-def test_a_study_is_stopped_where_it_was_started(page, dolly):
     dolly.pause = 0.02
-    of_request = card(page, "request")
-    of_request.get_by_role("button", name="Run “Your request” here").click()
+    start.click()
     status_says(page, "Measuring: Your request")
     of_request.locator(".so-far", has_text="of 30 measured").wait_for()
     of_request.get_by_role("button", name="Stop “Your request”").click()
@@ -485,11 +465,8 @@ def test_a_study_is_stopped_where_it_was_started(page, dolly):
     of_request.locator(".start").wait_for()
     expect(of_request.locator(".so-far")).to_contain_text("of 30 measured", use_inner_text=True)
 
-
-def test_the_page_says_in_one_line_why_it_could_not_measure(page, dolly):
     dolly.fails = True
-    of_request = card(page, "request")
-    of_request.get_by_role("button", name="Run “Your request” here").click()
+    start.click()
     page.get_by_test_id("notice").filter(has_text="RuntimeError the <b>engine</b> broke").wait_for()
     status_says(page, "Failed")
     of_request.locator(".start").wait_for()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.studies.lossless import Greedy, races
+from lab.studies.lossless import Way, races
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.events import Step
@@ -15,9 +15,9 @@ REQUESTS = [Request(text, max_new_tokens=12) for text in ("one two", "three four
 
 
 def test_texts_of_every_drafter_are_compared_with_the_autoregressive_ones():
-    ways = [Greedy(drafter, length) for drafter in DRAFTERS for length in (4, "auto")]
+    ways = [Way(drafter, length) for drafter in DRAFTERS for length in (4, "auto")]
     assert [*races(tiny(), REQUESTS, ways)] == [True] * 3
-    assert [(way.races, way.mismatches) for way in ways] == [(3, [])] * len(ways)
+    assert [(way.races, way.mismatches) for way in ways] == [(3, {})] * len(ways)
     assert len({way.tokens for way in ways}) == 1  # they were compared with the same texts
 
 
@@ -30,15 +30,15 @@ def test_a_text_that_differs_is_found_with_its_place(monkeypatch):
             yield event if first is None else replace(event, tokens=(first ^ 1, *others))
 
     monkeypatch.setattr(Speculative, "generate", wrong)
-    way = Greedy("model", 4)
+    way = Way("model", 4)
     assert [*races(tiny(), REQUESTS[:1], [way])] == [True]
-    (mismatch,) = way.mismatches
-    assert mismatch.place == 0
-    assert mismatch.gap > 0
+    place, gap = way.mismatches[REQUESTS[0].instruction]
+    assert place == 0
+    assert gap > 0
 
 
 def test_a_prompt_that_does_not_fit_is_left_out():
-    way = Greedy("model", 4)
+    way = Way("model", 4)
     long = replace(REQUESTS[0], context="word " * 5_000)
     assert [*races(tiny(), [long, REQUESTS[0]], [way])] == [False, True]
     assert way.races == 1

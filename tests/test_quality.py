@@ -1,9 +1,11 @@
 """How near distributions are to a reference's, and the study of the precision of weights."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 
-from lab.answers import Condition, answered
+from lab.answers import answered
 from lab.quality import Quality, compared, distributions, written
 from lab.studies import precision
 from lab.studies.precision import STUDY
@@ -32,36 +34,28 @@ def test_quality_is_of_all_positions_of_all_texts():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_model_is_as_good_as_itself_on_its_own_text(temperature):
     model, params = tiny().models().target, SamplingParams(temperature, seed=1)
-    (text,) = written(model, [PROMPT], params, 12, model.vocab_size, frozenset())
+    tokenizer = copy(tiny().tokenizer)
+    tokenizer.end_ids = frozenset()
+    text = written(model, PROMPT, params, 12, tokenizer)
     assert [len(text.answer), [*text.prompt]] == [12, PROMPT]
     found = [distributions(model, text, model.vocab_size)]
     assert found[0].shape == (12, model.vocab_size)
     assert compared(found, found).top1 == 1
     if not temperature:
         assert found[0].argmax(axis=1).tolist() == [*text.answer]
-    end = frozenset(text.answer[3:4])
-    (cut,) = written(model, [PROMPT], params, 12, model.vocab_size, end)
+    tokenizer.end_ids = frozenset(text.answer[3:4])
+    cut = written(model, PROMPT, params, 12, tokenizer)
     assert [*cut.answer] == [*text.answer[: text.answer.index(text.answer[3]) + 1]]
 
 
 def test_every_pair_of_precisions_has_a_row_for_each_kind_of_text():
     dollies = {pair: FakeDolly(PLAIN) for pair in precision._PAIRS}
-    conditions = [
-        Condition(precision._name(pair, text, mode), dolly, mode, precision._TEXTS[text])
-        for pair, dolly in dollies.items()
-        for text in precision._TEXTS
-        for mode in ("autoregressive", "speculative")
-    ]
-    *_, answers = answered(conditions, [Request("Say it", max_new_tokens=12)], 1)
-    qualities = {
-        (weights, text): Quality(0.9, 0.01, 10)
-        for weights in precision._EVERY
-        for text in precision._TEXTS
-    }
-    peaks = dict.fromkeys(precision._PAIRS, None)  # not measurable on every system
-    rows = [*precision._rows(qualities, peaks, answers)]
+    requests = [Request("Say it", max_new_tokens=12)]
+    *_, answers = answered(precision.conditions(dollies), requests, 1)
+    of_text = dict.fromkeys(precision._EVERY, Quality(0.9, 0.01, 10))
+    peaks = dict.fromkeys(precision._PAIRS)  # None: not measurable on every system
+    rows = [*precision.rows_of(dict.fromkeys(precision._TEXTS, of_text), peaks, answers)]
     assert len(rows) == 2 * len(precision._PAIRS)
     assert {key for row in rows for key in row} == {c.name for c in STUDY.columns}
     assert {row["identical"] for row in rows if row["text"] == "greedy"} == {1}
     assert {row["identical"] for row in rows if row["text"] == "sampled"} == {None}
-    assert "90.0 % of positions" in STUDY.conclude(rows)

@@ -14,7 +14,6 @@ from lab.studies.ratio import (
     STUDY,
     TARGETS,
     Run,
-    Speedup,
     measured,
     rows_of,
 )
@@ -25,7 +24,6 @@ from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
 from tests.fakes import FakeLM
 from tests.tiny import tiny_folder
-from tests.traces import alone, ran
 
 
 @given(st.floats(0, 1), st.integers(1, 8), st.integers(4, 40), st.integers(0, 99))
@@ -69,7 +67,7 @@ def runs(speed, targets=TARGETS, error=0.0):
     fastest K is 3.
     """
     return [
-        Run(target, ratio, a, k, Speedup(s, s * (1 + error)))
+        Run(target, ratio, a, k, s, s * (1 + error))
         for target in targets
         for ratio in RATIOS
         for a in ACCEPTANCES
@@ -98,19 +96,6 @@ def test_a_row_has_the_median_of_the_targets_their_range_and_the_fastest_length(
     assert row["error"] == pytest.approx(0.04)
 
 
-def test_the_question_is_answered_by_the_least_ratio_that_pays():
-    said = STUDY.conclude([*rows_of(runs(linear, ("60M",), error=0.03))])
-    assert said.startswith("No, 2× is enough, if 80 % of tested drafts are accepted")
-    assert "at 1.30×, 1.50×, 1.70×, 1.90× and 2.10× autoregression" in said
-    assert "from an acceptance of 50 %, 40 %, 33 %, 29 % and 25 % on" in said
-    assert "random weights and imposed acceptance" in said
-    assert "error is 3.0 %" in said
-    rows = [*rows_of(runs(lambda ratio, a: (0.4 if ratio < 10 else 1.0) + a / 2, ("60M",)))]
-    said = STUDY.conclude(rows)
-    assert said.startswith("Yes, if 80 %")
-    assert "from an acceptance of none, none, 0 %, 0 % and 0 % on" in said
-
-
 def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():
     marks = STUDY.chart.marks([*rows_of(runs(linear, ("60M",)))])
     share = np.log(4.3 / 4) / np.log(10 / 4)
@@ -123,18 +108,6 @@ def test_the_papers_speedups_are_marked_where_its_ratio_reaches_them():
     assert marks[0].name == "the paper, 4.3×, 40 tokens: 1.46×"
     slow = [*rows_of(runs(lambda ratio, a: 0.5 + a / 2, ("60M",)))]
     assert STUDY.chart.marks(slow) == []
-
-
-def test_a_race_is_a_point_at_its_acceptance_and_its_speedup():
-    trace = ran(max_new_tokens=40)
-    of_trace = STUDY.chart.of_trace
-    mark = of_trace(trace)
-    assert (mark.x, mark.y) == (trace.speculative.acceptance_rate, trace.speedup)
-    assert mark.name == f"the race above: {trace.speedup:.2f}×"
-    sizes = {"target": {"parameters": 120}, "draft": {"parameters": 12}, "block": None}
-    trace.pair.update(sizes)
-    assert of_trace(trace).name == f"the race above, 10× smaller: {trace.speedup:.2f}×"
-    assert of_trace(alone(trace, "autoregressive")) is None
 
 
 def test_every_combination_is_measured_with_real_models():

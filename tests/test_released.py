@@ -51,20 +51,6 @@ def test_a_speedup_is_of_the_seconds_of_a_token_with_its_prompt(answers):
         assert row["questions"] == pytest.approx(row["code"])  # every answer is alike
         assert row["same"] == 1
     assert STUDY.holds([*rows.values()])
-    assert f"K = 4) gains {rows[EVERY[1].kind, '4']['x40']:.2f}×" in STUDY.conclude(
-        [*rows.values()]
-    )
-
-
-def test_acceptance_at_a_place_counts_the_drafts_that_were_tested_there(answers):
-    case = EVERY[1]
-    row = next(row for row in rows_of(EVERY, QUESTIONS, answers) if row["drafts"] == case.drafts)
-    steps = [step for answer in answers.of(case.name) for step in answer.lane.steps]
-    for place in range(1, 5):
-        tested = [step for step in steps if step.tested >= place]
-        share = sum(step.accepted >= place for step in tested) / len(tested)
-        assert row[f"place{place}"] == pytest.approx(share)
-    assert row["place5"] is None  # of four drafts
 
 
 def test_a_greedy_text_that_differs_is_said_and_fails(answers):

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.studies.recalled import MISSING, SIZE, Numbers, Rows, recalled
+from lab.studies.recalled import recalled
 from lab.studies.sampled import (
     BINS,
-    CONTROL,
     LENGTHS,
     STUDY,
-    VARIANTS,
     certify,
     find_contexts,
     joint,
     limit,
     p_value,
     uniformity,
+    variants,
+    without_residual,
 )
 from lab.training.corpus import Record
 from pipeline.decoding.drafters import DRAFTERS
@@ -39,7 +39,7 @@ from ui.laboratory import last_result
 from ui.plots.certificate import CERTIFICATE
 
 PARAMS = SamplingParams(1.0, top_k=3)
-CONTEXT = [0, 1, 2, 3, 4, 5, 1, 2]  # every token, in the order in which they are numbered
+CONTEXT = [0, 1, 2, 3, 4, 5, 1, 2]
 
 distributions = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=12)
 
@@ -117,14 +117,12 @@ def tokens_of(lane):
 @pytest.mark.parametrize("k", [1, 4])
 def test_texts_of_recalled_models_are_those_of_the_models(drafter, k, proposed):
     lanes = fake_lanes(proposed, end_ids=frozenset({4}))
-    recalling = recalled(lanes, CONTEXT, PARAMS.top_k)
-    numbers = recalling.numbers
+    recalling = recalled(lanes, CONTEXT)
     texts = set()
     for seed in range(30):
         params = replace(PARAMS, seed=seed)
         one = tokens_of(lanes.speculative(CONTEXT, params, 9, drafter, k))
-        other = tokens_of(recalling.lanes.speculative(recalling.prompt, params, 9, drafter, k))
-        assert one == [(tuple(numbers.tokens(tokens)), origins) for tokens, origins in other]
+        assert one == tokens_of(recalling.speculative(CONTEXT, params, 9, drafter, k))
         texts.add(str(one))
     assert len(texts) > 3
 
@@ -137,10 +135,8 @@ def test_what_is_known_is_not_computed_again():
         runs.append(model.widths)
         return model
 
-    recalling = recalled(
-        replace(fake_lanes(), target=counted, block_draft=None), CONTEXT, PARAMS.top_k
-    )
-    first, again = (recalling.lanes.autoregressive(recalling.prompt, PARAMS, 5) for _ in range(2))
+    recalling = recalled(replace(fake_lanes(), target=counted, block_draft=None), CONTEXT)
+    first, again = (recalling.autoregressive(CONTEXT, PARAMS, 5) for _ in range(2))
     texts = [tokens_of(first)]
     passes = sum(map(len, runs))
     texts.append(tokens_of(again))
@@ -152,45 +148,11 @@ def test_a_recalled_model_is_never_fed_a_long_pass_after_the_context():
     """Passes of more than nine tokens take other kernels, whose logits are not bit-identical."""
     model = FakeLM(6, 5)
     lanes = replace(fake_lanes(), target=lambda prompt: model, block_draft=None)
-    recalling = recalled(lanes, CONTEXT, PARAMS.top_k)
+    recalling = recalled(lanes, CONTEXT)
     for seed in range(20):
         params = replace(PARAMS, seed=seed)
-        tokens_of(recalling.lanes.speculative(recalling.prompt, params, 30, "model", 8))
+        tokens_of(recalling.speculative(CONTEXT, params, 30, "model", 8))
     assert max(model.widths[1:]) <= 9
-
-
-@settings(max_examples=60, derandomize=True)
-@given(seed=st.integers(0, 2**32 - 1), sharpness=st.floats(0.1, 8), top_p=st.floats(0.3, 1))
-def test_small_rows_have_the_distribution_and_the_confidence_of_the_whole_ones(
-    seed, sharpness, top_p
-):
-    rng = np.random.default_rng(seed)
-    row = (rng.normal(size=4000) * sharpness).astype(np.float32)
-    ids = np.sort(rng.permutation(9000)[:4000])
-    numbers = Numbers([ids])
-    rows, params = Rows(numbers, ids, 9000, 3), SamplingParams(1.0, top_k=3, top_p=top_p)
-    small = rows.small(row)
-    assert small.shape == (rows.vocab_size,) == rows.token_ids.shape
-    (whole,), (few,) = (probabilities(each[None], params) for each in (row, small))
-    kept = np.flatnonzero(few)
-    expected = {int(ids[at]): float(whole[at]) for at in np.flatnonzero(whole)}
-    found = zip(numbers.tokens(rows.token_ids[kept]), few[kept].tolist(), strict=True)
-    assert dict(found) == pytest.approx(expected, rel=1e-5)
-
-    def confidence(logits):
-        return 1 / np.exp(logits - logits.max(), dtype=np.float64).sum()
-
-    if sharpness > 1:  # elsewhere the others would be likelier than those that are kept
-        assert confidence(small) == pytest.approx(confidence(row), rel=1e-3)
-
-
-def test_tokens_are_numbered_apart_if_no_draft_has_them():
-    numbers = Numbers([np.array([3, 5]), np.array([5, 8])])
-    assert numbers.of([8, 4, 3, 4]) == [MISSING, 0, MISSING + 1, 0]
-    assert numbers.tokens([MISSING + 1, 0]) == [3, 4]
-    assert Numbers([np.array([3]), None]).of([4]) == [MISSING]
-    with pytest.raises(ValueError, match="more tokens occur"):
-        numbers.of(range(100, 100 + SIZE))
 
 
 # --- the certificate -----------------------------------------------------------------------------
@@ -224,16 +186,16 @@ RECORDS = [
 
 def test_a_small_certificate_of_a_real_pair_passes_and_catches_the_wrong_verifier():
     request = Request("any", temperature=1.5, top_k=4)
-    *_, result = certify(tiny(), RECORDS, request, contexts=8, draws=100)
-    assert STUDY.holds(result.rows)
-    assert not STUDY.holds((*result.rows[1:], result.rows[0]))  # nothing wrong is caught
-    for fit in result.fits:
-        assert len(fit.p_values) == sum(fit.histogram) == 8
-        if fit.variant.drafter:
-            assert 0 < fit.drafted <= max(LENGTHS) * fit.rounds
-        if fit.variant.drafter not in ("", "lookup"):  # this pair rarely repeats a text's pairs
-            assert 0 < fit.accepted < fit.tested
-    assert f"{len(VARIANTS)} variants" in STUDY.conclude(result.rows)
+    *_, found = certify(tiny(), RECORDS, request, contexts=8, draws=50)
+    rows = [each.row for each in found]
+    assert STUDY.holds(rows)
+    assert not STUDY.holds([*rows[1:], rows[0]])  # nothing wrong is caught
+    for each in found:
+        assert len(each.p_values) == sum(each.histogram) == 8
+        if each.drafter:
+            assert 0 < each.drafted <= max(LENGTHS) * each.rounds
+        if each.drafter not in ("", "lookup"):  # this pair rarely repeats a text's pairs
+            assert 0 < each.accepted < each.tested
 
 
 def test_contexts_end_in_what_occurred_before_and_leave_a_choice():
@@ -267,17 +229,17 @@ def test_the_control_is_wrong_where_a_draft_is_rejected():
 
     def counts(verify):
         texts = Counter()
-        recalling = recalled(replace(lanes, verify=verify), CONTEXT, PARAMS.top_k)
+        recalling = recalled(replace(lanes, verify=verify), CONTEXT)
         for seed in range(3000):
             params = replace(PARAMS, seed=seed)
-            lane = recalling.lanes.speculative(recalling.prompt, params, 3, "model", 2)
+            lane = recalling.speculative(CONTEXT, params, 3, "model", 2)
             made = [token for tokens, _ in tokens_of(lane) for token in tokens]
-            texts[tuple(recalling.numbers.tokens(made[:2]))] += 1
+            texts[tuple(made[:2])] += 1
         return texts
 
     assert_follows(counts(VERIFIERS["token"].verify), expected)
     with pytest.raises(AssertionError):
-        assert_follows(counts(CONTROL.verify), expected)
+        assert_follows(counts(without_residual), expected)
 
 
 # --- on the page ---------------------------------------------------------------------------------
@@ -288,7 +250,7 @@ def test_the_committed_certificate_is_of_every_variant_and_on_the_page():
     found, figure = last_result("sampled"), CERTIFICATE.draw(ran())
     names = ("drafter", "draft_length", "verification")
     kinds = [tuple(row[name] for name in names) for row in found.rows]
-    assert kinds == [(v.drafter, v.draft_length, v.verification) for v in (*VARIANTS, CONTROL)]
+    assert kinds == [(v.drafter, v.draft_length, v.verification) for v in variants()]
     exact = {name for name, verifier in VERIFIERS.items() if verifier.exact}
     wanted = {
         (drafter, length, rule)
@@ -298,7 +260,7 @@ def test_the_committed_certificate_is_of_every_variant_and_on_the_page():
     }
     assert {*kinds[1:-1]} == wanted
     assert STUDY.holds(found.rows)
-    assert limit(found.rows) == pytest.approx(0.01 / len(VARIANTS))
+    assert limit(found.rows) == pytest.approx(0.01 / (len(kinds) - 1))
     contexts = found.figures["contexts"]
     assert contexts >= 200
     assert {sum(bins) for bins in found.figures["histograms"]} == {contexts}
@@ -308,5 +270,5 @@ def test_the_committed_certificate_is_of_every_variant_and_on_the_page():
     assert sum(every["y"]) == pytest.approx(1, abs=1e-3)
     assert max(every["y"]) < 1.5 / BINS  # nearly even
     assert max(wrong["y"]) == wrong["y"][0] > 2 / BINS
-    assert len(figure.table().rows) == len(VARIANTS) + 1
+    assert len(figure.table().rows) == len(kinds)
     assert f"{contexts} contexts" in figure.note

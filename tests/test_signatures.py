@@ -302,7 +302,7 @@ ALARM = "[data-testid=verdict][data-racing=yes][data-alarm={}]"
 TOP = "(element) => element.getBoundingClientRect().top + scrollY"
 
 
-@pytest.mark.parametrize("width", [360, 768, 1366])
+@pytest.mark.parametrize("width", [360, 1366])
 def test_signatures_are_named_while_the_race_runs_and_move_nothing(browser, url, dolly, width):
     """First one, and then two at once, while the race goes on."""
     dolly.texts, dolly.pause = VARIED, 0.03

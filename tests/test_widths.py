@@ -2,23 +2,18 @@
 
 import pytest
 
-from lab.footprint import Footprint
+from lab.footprint import peak_bytes
 from lab.result import Result
 from lab.studies import widths
-from lab.studies.larger import STUDY as LARGER
-from lab.studies.widths import STUDY, WIDTHS, Passes, measured, triads
+from lab.studies.widths import WIDTHS, measured, rows_of, triads
 from pipeline.runtime.ir import bytes_per_pass, read_model
 from tests.tiny import tiny_folder
 
 
-def passes(name="model"):
+def test_a_pass_is_compared_with_single_tokens_with_reading_and_with_computing():
     """Of a model that reads 8 MB; a pass of n tokens takes 9 + n ms, one of 128 takes 64 ms."""
     seconds = {count: [(9 + count) / 1e3] * 3 for count in WIDTHS} | {128: [0.064] * 3}
-    return Passes(name, 8_000_000, seconds)
-
-
-def test_a_pass_is_compared_with_single_tokens_with_reading_and_with_computing():
-    rows = [*passes().rows(bandwidth=2e9)]
+    rows = [*rows_of("model", 8_000_000, seconds, bandwidth=2e9)]
     assert [row["tokens"] for row in rows] == [*WIDTHS]
     five = rows[4]
     assert five["ms"] == pytest.approx(14)
@@ -28,11 +23,6 @@ def test_a_pass_is_compared_with_single_tokens_with_reading_and_with_computing()
     assert five["of_memory"] == pytest.approx(4 / 14)
     assert five["compute"] == pytest.approx(5 * 0.5)
     assert five["of_compute"] == pytest.approx(2.5 / 14)
-    said = STUDY.conclude(rows)
-    assert "takes 1.40 times as long" in said
-    assert "takes 40 % of the time of a single token" in said
-    rows = [*passes("160M, int8").rows(2e9), *passes("3B, int8").rows(2e9)]
-    assert "takes 1.40 (160M), 1.40 (3B) times as long" in LARGER.conclude(rows)
 
 
 def test_the_passes_of_a_model_are_measured_and_what_they_read(monkeypatch):
@@ -51,7 +41,6 @@ def test_the_passes_of_a_model_are_measured_and_what_they_read(monkeypatch):
 
 def test_the_footprint_of_a_decoder_is_that_of_its_own_process():
     folder = tiny_folder()
-    alone = Footprint(target=folder / "target", draft=None, prompt=[5, 9], max_new_tokens=4)
     held = b"x" * 400_000_000  # of this process, which does not count
-    peak = alone.peak_bytes()
+    peak = peak_bytes(folder / "target", None, [5, 9], 4)
     assert 3e7 < peak < len(held)

@@ -20,21 +20,25 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import Answer, Answers, Condition, answered, seconds_of, tabulated
-from lab.footprint import Footprint
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.answers import Answers, Condition, answered, endless, seconds_of, tabulated
+from lab.footprint import peak_bytes
 from lab.prompts import KINDS
 from lab.quality import Quality, qualities
-from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.study import Setup, Study
-from lab.weights import in_precision
+from lab.weights import pair_in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.models.pairs import Pair, Weights, find_pair
+from pipeline.models.pairs import Weights, find_pair
 from pipeline.request import Request
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.decoding.race import Mode
     from pipeline.dolly import Dolly
+    from pipeline.trace.record import Lane
 
 _BUDGETS = 40, 100  # new tokens, as in the paper's table
 _PROMPTS = {"short prompt": KINDS["story"][1], "long prompt": KINDS["rewrite"][0]}
@@ -74,43 +78,37 @@ Peaks = Mapping[Combination, int | None]
 Qualities = Mapping[str, Quality]  # by the weights
 
 
-def interaction(answers: Answers, weights: str, request: int) -> tuple[float, float, float] | None:
+def interaction(answers: Answers, weights: str) -> tuple[float, float, float] | None:
     """The interaction of cache and speculation at these weights, and its interval; None before two
     repeats of all four cells.
     """
-    times = {
-        (cache, mode): [
-            seconds_of(answer.lane, _BUDGETS[-1])
-            for answer in answers.of(Combination(weights, cache, mode).name, {request})
-        ]
+    measured = {
+        (cache, mode): answers.lanes(Combination(weights, cache, mode).name)
         for cache, mode in product(_POLICIES, (_SLOW, _FAST))
     }
-    repeats = min(map(len, times.values()))
+    repeats = min(map(len, measured.values()))
     if repeats < 2:
         return None
+    seconds = {
+        cell: np.array([seconds_of(lane, _BUDGETS[-1]) for lane in lanes[:repeats]])
+        for cell, lanes in measured.items()
+    }
     # joint / (single × single), where each gain is over neither cache nor speculation
-    return geometric_mean(
-        [
-            times[_CACHE, _SLOW][place]
-            * times[_NO_CACHE, _FAST][place]
-            / (times[_CACHE, _FAST][place] * times[_NO_CACHE, _SLOW][place])
-            for place in range(repeats)
-        ]
-    )
+    singles = seconds[_CACHE, _SLOW] * seconds[_NO_CACHE, _FAST]
+    return geometric_mean(singles / (seconds[_CACHE, _FAST] * seconds[_NO_CACHE, _SLOW]))
 
 
-def geometric_mean(ratios: Sequence[float]) -> tuple[float, float, float]:
+def geometric_mean(ratios: NDArray[np.float64]) -> tuple[float, float, float]:
     """The geometric mean of at least two ratios, and its 95 % interval (Student's t on logarithms).
 
     Returns:
         the mean, the low end and the high end.
     """
-    from scipy.stats import t  # type: ignore[import-untyped]
+    from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
 
-    logs = [*map(math.log, ratios)]
-    mean = statistics.mean(logs)
-    half = t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    logs = np.log(ratios)
+    interval = ttest_1samp(logs, 0).confidence_interval(0.95)
+    return math.exp(logs.mean()), math.exp(interval.low), math.exp(interval.high)
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -122,10 +120,13 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     before: tuple[Row, ...] = ()
     for place, pair in enumerate(pairs):
         for now in _of_pair(replace(setup, choice=replace(setup.choice, pair=pair), loaded=None)):
-            rows = (*before, *now.rows)
-            planned = now.planned * len(pairs)
-            done = place * now.planned + now.done
-            result = replace(now, rows=rows, done=done, planned=planned, created=result.created)
+            result = replace(
+                now,
+                rows=(*before, *now.rows),
+                done=place * now.planned + now.done,
+                planned=now.planned * len(pairs),
+                created=result.created,
+            )
             yield result
         before = result.rows
 
@@ -138,11 +139,13 @@ def _of_pair(setup: Setup) -> Generator[Result, None, None]:
     }
     tokenizer = dollies[_WEIGHTS[0]].tokenizer
     found = yield from qualities(targets, _WEIGHTS[0], tokenizer, SamplingParams(), _BUDGETS[0])
-    peaks = yield from _peaks(setup, dollies)
-    for dolly in dollies.values():
-        dolly.tokenizer.end_ids = frozenset()  # all answers have the same length
+    peaks: dict[Combination, int | None] = {}
+    for each in _EVERY:
+        yield Result(doing=f"memory: {each.name}")
+        peaks[each] = _peak(setup, dollies[each.weights], each)
     requests = [Request(*prompt, max_new_tokens=_BUDGETS[-1]) for prompt in _PROMPTS.values()]
-    conditions = [_condition(each, dollies, setup.choice.pair) for each in _EVERY]
+    whole = {cell: endless(dolly) for cell, dolly in dollies.items()}  # answers of one length
+    conditions = [_condition(each, whole) for each in _EVERY]
     answers = answered(conditions, requests, setup.repeats or _REPEATS)
     rows = partial(_rows, setup.choice.pair.name, peaks, found)
     yield from tabulated(answers, rows, dollies[_SHIPPED].about)
@@ -152,90 +155,83 @@ def _loaded(setup: Setup) -> Generator[Result, None, Mapping[str, Dolly]]:
     """The pair with the weights of each cell, and as it is shipped."""
     from pipeline.dolly import Dolly
 
-    store, shipped = setup.choice.store, setup.choice.pair
-    pairs = {_SHIPPED: shipped}
+    pairs = {_SHIPPED: setup.choice.pair}
     for weights in _WEIGHTS:
-        target = yield from in_precision(shipped.target, weights, store)
-        draft = yield from in_precision(shipped.required_draft, weights, store)
-        pairs[weights] = replace(shipped, target=target, draft=draft, block=None)
+        pair = yield from pair_in_precision(setup, weights, weights)
+        pairs[weights] = replace(pair, block=None)
     dollies: dict[str, Dolly] = {}
     for cell, pair in pairs.items():
         for progress in replace(setup.choice, pair=pair).obtain():
             yield Result(doing=str(progress))
         yield Result(doing=f"compiling {pair.name}, {cell}")
         properties = None if cell == _SHIPPED else _PROPERTIES
-        dollies[cell] = Dolly(pair, store=store, properties=properties)
+        dollies[cell] = Dolly(pair, store=setup.choice.store, properties=properties)
     return dollies
 
 
-def _condition(each: Combination, dollies: Mapping[str, Dolly], pair: Pair) -> Condition:
+def _condition(each: Combination, dollies: Mapping[str, Dolly]) -> Condition:
+    dolly = dollies[each.weights]
     changes = {**_SETTINGS, "kv_cache": _POLICIES[each.cache]}
     if each.weights == _SHIPPED:
-        changes = {**pair.settings}
+        changes = {**dolly.pair.settings}
     mode: Mode = "speculative" if each.speculative else "autoregressive"
-    return Condition(each.name, dollies[each.weights], mode, changes)
+    return Condition(each.name, dolly, mode, changes)
 
 
-def _peaks(setup: Setup, dollies: Mapping[str, Dolly]) -> Generator[Result, None, Peaks]:
-    """Peak bytes of each combination; of the shipped one, with its draft model."""
-    store, found = setup.choice.store, {}
-    for each in _EVERY:
-        yield Result(doing=f"memory: {each.name}")
-        dolly, shipped = dollies[each.weights], each.weights == _SHIPPED
-        found[each] = Footprint(
-            target=store.folder(dolly.pair.target),
-            draft=store.folder(dolly.pair.required_draft) if each.speculative else None,
-            prompt=dolly.tokenizer.ask(*[*_PROMPTS.values()][-1]),
-            max_new_tokens=_FOOTPRINT_TOKENS,
-            kv_cache=_POLICIES[each.cache],
-            kv_precision=None if shipped else "f32",
-            properties={} if shipped else _PROPERTIES,
-        ).peak_bytes()
-    return found
+def _peak(setup: Setup, dolly: Dolly, each: Combination) -> int | None:
+    """Peak bytes; of the shipped one, with its draft model."""
+    folder, pair = setup.choice.store.folder, dolly.pair
+    options: dict[str, Any] = {"kv_precision": "f32", "properties": _PROPERTIES}
+    return peak_bytes(
+        folder(pair.target),
+        folder(pair.required_draft) if each.speculative else None,
+        dolly.tokenizer.ask(*[*_PROMPTS.values()][-1]),
+        _FOOTPRINT_TOKENS,
+        kv_cache=_POLICIES[each.cache],
+        **({} if each.weights == _SHIPPED else options),
+    )
 
 
 def _rows(pair: str, peaks: Peaks, qualities: Qualities, answers: Answers) -> Iterator[Row]:
     for request, prompt in enumerate(_PROMPTS):
+        here = answers.within({request})
         for each in _EVERY:
-            made = answers.of(each.name, {request})
-            base = answers.of(_REFERENCE.name, {request})
+            made = here.lanes(each.name)
+            base = here.lanes(_REFERENCE.name)
             if not (made and base):
                 continue
             peak, quality = peaks[each], qualities[each.weights]
             both = each in _CROSSED and each.cache == _CACHE and each.speculative
-            joint = interaction(answers, each.weights, request) if both else None
+            joint = (interaction(here, each.weights) if both else None) or 3 * (None,)
             caches = (
-                step.target_kv_bytes + step.draft_kv_bytes for a in made for step in a.lane.steps
+                step.target_kv_bytes + step.draft_kv_bytes for lane in made for step in lane.steps
             )
-            row: dict[str, Cell] = {
+            yield {
                 "case": f"{pair}, {prompt}",
                 "cell": each.name,
                 **{f"ms{n}": 1e3 * _median_of(made, n) / n for n in _BUDGETS},
                 "gain": _median_of(base, _BUDGETS[-1]) / _median_of(made, _BUDGETS[-1]),
-                "first": 1e3 * statistics.median(a.lane.first_token_s or 0.0 for a in made),
+                "first": 1e3 * statistics.median(lane.first_token_s or 0.0 for lane in made),
                 "peak": None if peak is None else peak / 1e6,
                 "cache": max(caches) / 1e6,
                 "top1": quality.top1,
                 "kl": quality.kl,
-                "same": answers.identical(each.name, _REFERENCE.name, {request}),
-                "interaction": joint[0] if joint else None,
-                "low": joint[1] if joint else None,
-                "high": joint[2] if joint else None,
+                "same": here.identical(each.name, _REFERENCE.name),
+                **dict(zip(("interaction", "low", "high"), joint, strict=True)),
             }
-            yield row
 
 
-def _median_of(answers: Sequence[Answer], count: int) -> float:
+def _median_of(lanes: Sequence[Lane], count: int) -> float:
     """Seconds of the first `count` tokens, the median of the answers."""
-    return statistics.median(seconds_of(answer.lane, count) for answer in answers)
+    return statistics.median(seconds_of(lane, count) for lane in lanes)
 
 
 def _conclude(rows: Rows) -> str:
     joint = [row for row in rows if row["interaction"] is not None]
-    values = [number(row["interaction"]) for row in joint]
-    apart = [row for row in joint if not number(row["low"]) <= 1 <= number(row["high"])]
+    values = [row["interaction"] for row in joint]
+    apart = [row for row in joint if not row["low"] <= 1 <= row["high"]]
     gains = {
-        mode: [number(row["gain"]) for row in rows if row["cell"] == f"f32, {mode}"]
+        mode: [row["gain"] for row in rows if row["cell"] == f"f32, {mode}"]
         for mode in (f"{_CACHE}, {_SLOW}", f"{_NO_CACHE}, {_FAST}", f"{_CACHE}, {_FAST}")
     }
     cache, drafts, both = (_range(each) for each in gains.values())

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lab.result import Cell, Chart, Column, Result, Row, Rows, number
+from lab.result import Cell, Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 from pipeline.environment import process_memory
 from pipeline.runtime.kv_cache.masked import MASKED
@@ -34,6 +34,7 @@ from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
+    from pipeline.runtime.kv_cache.block_pool import BlockPool
     from pipeline.runtime.model import OVModel
     from pipeline.runtime.sequence import OVCausalLM
 
@@ -75,52 +76,41 @@ def measured(
     for kind, precision, contexts in cases:
         name = f"{kind}, {precision}"
         yield replace(result, doing=f"compiling for {name}")
-        target, draft = load(kind, precision)
+        models = load(kind, precision)
         for context in contexts:
             chunk = context if kind == UNCACHED.name else _CHUNK
-            cells = yield from _cells(target, draft, context, chunk, repeats, result)
-            row = {"cache": name, "context": context, **cells}
-            result = replace(result, rows=(*result.rows, row), done=result.done + 1)
+            cells = yield from _cells(models, context, chunk, repeats, result)
+            result = result.measured({"cache": name, "context": context, **cells})
             yield result
 
 
 def _cells(
-    target: OVModel, draft: OVModel, context: int, chunk: int, repeats: int, so_far: Result
+    models: tuple[OVModel, OVModel], context: int, chunk: int, repeats: int, so_far: Result
 ) -> Generator[Result, None, dict[str, Cell]]:
     """Measures sequences of both models, which end with it."""
-    sequences = target.sequence(), draft.sequence()
-    allocations = _Allocations(sequences)
-    for sequence in sequences:
+    target, draft = (model.sequence() for model in models)
+    caches = target.cache, draft.cache
+    pools = [cache.pool for cache in caches if isinstance(cache, PagedKVCache)]
+    for pool in pools:
+        pool.trim()  # what earlier sequences held
+    before = _allocated(pools)
+    for sequence in (target, draft):
         for _ in _filling(sequence, context, chunk):
             yield so_far
-    return {**_row(*sequences, context, repeats), **allocations.since()}
+    cells = _row(target, draft, context, repeats)
+    for (name, old), new in zip(before.items(), _allocated(pools).values(), strict=True):
+        cells[name] = None if old is None or new is None else new - old
+    return cells
 
 
-class _Allocations:
-    """What the caches of sequences allocate from now on."""
-
-    def __init__(self, sequences: Sequence[OVCausalLM]) -> None:
-        caches = (sequence.cache for sequence in sequences)
-        self._pools = [cache.pool for cache in caches if isinstance(cache, PagedKVCache)]
-        for pool in self._pools:
-            pool.trim()  # what earlier sequences held
-        self._before = self._now
-
-    def since(self) -> dict[str, Cell]:
-        """The cells of a row; None for what caches of this kind do not report."""
-        pairs = zip(self._before.items(), self._now.values(), strict=True)
-        return {
-            name: None if old is None or new is None else new - old for (name, old), new in pairs
-        }
-
-    @property
-    def _now(self) -> dict[str, float | None]:
-        resident = [use.used / 1e6 for use in process_memory()]
-        return {
-            "allocated": sum(pool.allocated for pool in self._pools) if self._pools else None,
-            "resized": sum(pool.resized for pool in self._pools) if self._pools else None,
-            "grown": resident[0] if resident else None,
-        }
+def _allocated(pools: Sequence[BlockPool]) -> dict[str, float | None]:
+    """What caches have allocated so far; None for what those of this kind do not report."""
+    resident = [use.used / 1e6 for use in process_memory()]
+    return {
+        "allocated": sum(pool.allocated for pool in pools) if pools else None,
+        "resized": sum(pool.resized for pool in pools) if pools else None,
+        "grown": resident[0] if resident else None,
+    }
 
 
 def _filling(sequence: OVCausalLM, length: int, chunk: int) -> Iterator[None]:
@@ -186,7 +176,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 
 def _conclude(rows: Rows) -> str:
-    longest = max(number(row["context"]) for row in rows)
+    longest = max(row["context"] for row in rows)
     last = {str(row["cache"]): row for row in rows if row["context"] == longest}
     paged = [last[f"{PAGED.name}, {precision}"] for precision in ("f16", "u8", "u4")]
     trimmed = last[f"{STATEFUL.name}, f32"]
@@ -194,13 +184,13 @@ def _conclude(rows: Rows) -> str:
         f"At {longest:,.0f} tokens, the paged cache takes {_each(paged, 'target', 0)} MB in f16, "
         f"u8 and u4, a step {_each(paged, 'step', 1)} ms and the verification of four drafted "
         f"tokens {_each(paged, 'verification', 1)} ms; rolling them back adds "
-        f"{number(paged[0]['rollback']):.2f} ms, and {number(trimmed['rollback']):.0f} ms where "
+        f"{paged[0]['rollback']:.2f} ms, and {trimmed['rollback']:.0f} ms where "
         "states are trimmed."
     )
 
 
 def _each(rows: Sequence[Row], name: str, digits: int) -> str:
-    first, second, last = (f"{number(row[name]):.{digits}f}" for row in rows)
+    first, second, last = (f"{row[name]:.{digits}f}" for row in rows)
     return f"{first}, {second} and {last}"
 
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 import statistics
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.prompts import KINDS
+from lab.prompts import FIRST
 from lab.quality import Text, agreeing, compared, distributions, written
-from lab.result import Cell, Chart, Column, Result, Row, Rows, number
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.runtime.kv_cache.paged import PAGED, PagedKVCache
@@ -38,22 +38,13 @@ _MAX_NEW_TOKENS = 64
 _LEVEL = 1  # of zlib
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What lossless compression makes of blocks.
+def packed(blocks: Sequence[NDArray[Any]]) -> tuple[float, float, float]:
+    """Compresses each block, and checks that it comes back as it was.
 
-    Attributes:
-        ratio: bytes before over bytes after.
-        compressed_per_second, restored_per_second: bytes before compression.
+    Returns:
+        bytes before over bytes after; and the bytes before that are compressed, and restored, in a
+        second.
     """
-
-    ratio: float
-    compressed_per_second: float
-    restored_per_second: float
-
-
-def packed(blocks: Sequence[NDArray[Any]]) -> Packed:
-    """Compresses each block, and checks that it comes back as it was."""
     before = after = 0
     compressing = restoring = 0.0
     for block in blocks:
@@ -66,7 +57,7 @@ def packed(blocks: Sequence[NDArray[Any]]) -> Packed:
         assert large == _by_byte(block)
         before += block.nbytes
         after += len(small)
-    return Packed(before / after, before / compressing, before / restoring)
+    return before / after, before / compressing, before / restoring
 
 
 def _by_byte(block: NDArray[Any]) -> bytes:
@@ -77,8 +68,7 @@ def _by_byte(block: NDArray[Any]) -> bytes:
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     dolly = yield from setup.pair()
     tokenizer = dolly.tokenizer
-    prompts = [tokenizer.ask(*of_kind[0]) for of_kind in KINDS.values()]
-    asked = SamplingParams(), _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
+    prompts = [tokenizer.ask(*prompt) for prompt in FIRST]
     result = Result(pair=dolly.about, planned=len(_PRECISIONS))
     texts: list[Text] = []
     expected: list[NDArray[np.float32]] = []
@@ -87,7 +77,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         model = setup.compiled(setup.choice.pair.target, PAGED.name, precision)
         answers, got = list[Text](), list[NDArray[np.float32]]()
         for prompt in prompts:
-            answers += written(model, [prompt], *asked)
+            answers.append(written(model, prompt, SamplingParams(), _MAX_NEW_TOKENS, tokenizer))
             yield result
         texts = texts or answers
         for text in texts:
@@ -95,11 +85,23 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
             yield result
         expected = expected or got
         quality = compared(got, expected)
-        same = statistics.mean(map(agreeing, texts, answers))
-        blocks = [block.copy() for text in texts for block in _blocks(model, text)]
-        yield result
-        row = _row(precision, model, quality.top1, quality.kl, same, packed(blocks))
-        result = replace(result, rows=(*result.rows, row), done=result.done + 1)
+        ratio, compressed, restored = packed(
+            [block.copy() for text in texts for block in _blocks(model, text)]
+        )
+        megabytes = _megabytes(model)
+        result = result.measured(
+            {
+                "precision": precision,
+                "mb": megabytes,
+                "top1": quality.top1,
+                "kl": quality.kl,
+                "agreeing": statistics.mean(map(agreeing, texts, answers)),
+                "ratio": ratio,
+                "lossless_mb": megabytes / ratio,
+                "compressed": compressed / 1e6,
+                "restored": restored / 1e6,
+            }
+        )
         yield result
 
 
@@ -111,42 +113,29 @@ def _blocks(model: OVModel, text: Text) -> Iterator[NDArray[Any]]:
     yield from sequence.cache.full_blocks()
 
 
-def _row(
-    precision: str, model: OVModel, top1: float, kl: float, agreeing: float, lossless: Packed
-) -> Row:
+def _megabytes(model: OVModel) -> float:
+    """Of a thousand tokens."""
     sequence = model.sequence()
     sequence.forward([0], logits_to_keep=0)
-    megabytes = sequence.kv_bytes / 1e6 * 1000 / (PAGED.block_size or 1)
-    row: dict[str, Cell] = {
-        "precision": precision,
-        "mb": megabytes,
-        "top1": top1,
-        "kl": kl,
-        "agreeing": agreeing,
-        "ratio": lossless.ratio,
-        "lossless_mb": megabytes / lossless.ratio,
-        "compressed": lossless.compressed_per_second / 1e6,
-        "restored": lossless.restored_per_second / 1e6,
-    }
-    return row
+    return sequence.kv_bytes / 1e6 * 1000 / (PAGED.block_size or 1)
 
 
 def _conclude(rows: Rows) -> str:
     each = {row["precision"]: row for row in rows}
     whole, half, byte, nibble = (each[precision] for precision in _PRECISIONS)
-    saved = 1 - 1 / number(half["ratio"])
-    added = 1e3 * number(half["mb"]) / number(half["restored"])
+    saved = 1 - 1 / half["ratio"]
+    added = 1e3 * half["mb"] / half["restored"]
     return (
         f"Beside f32, u8 takes {_share(byte, whole)} of the memory and keeps the most likely token "
-        f"at {percent(number(byte['top1']), 1)} of positions, u4 {_share(nibble, whole)} and "
-        f"{percent(number(nibble['top1']), 1)}. Lossless compression would save {percent(saved)} "
+        f"at {percent(byte['top1'], 1)} of positions, u4 {_share(nibble, whole)} and "
+        f"{percent(nibble['top1'], 1)}. Lossless compression would save {percent(saved)} "
         f"of f16, and decompression add {added:.0f} ms to each step at 1,000 tokens: it is not "
         "used."
     )
 
 
 def _share(row: Row, whole: Row) -> str:
-    return percent(number(row["mb"]) / number(whole["mb"]))
+    return percent(row["mb"] / whole["mb"])
 
 
 STUDY = Study(

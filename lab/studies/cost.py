@@ -9,100 +9,76 @@ from __future__ import annotations
 
 import statistics
 from argparse import ArgumentParser
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator
 
-from lab.answers import turned
+from lab.answers import Answer, Answers, answered, tabulated
 from lab.methods import methods
-from lab.prompts import KINDS
-from lab.result import Chart, Column, Result, Row, Rows, number
-from lab.spread import Spread
+from lab.prompts import EVERY
+from lab.result import Chart, Column, Result, Row, Rows
+from lab.spread import Spread, quartiles
 from lab.study import Setup, Study
 from pipeline.decoding.events import AUTOREGRESSIVE
-from pipeline.decoding.race import Mode
 from pipeline.request import Request
 from pipeline.trace.cost import RAPL
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from pipeline.dolly import Dolly
 
 _REPEATS = 3
 
 
-def _answer(
-    dolly: Dolly,
-    prompt: tuple[str, str],
-    max_new_tokens: int,
-    settings: Mapping[str, Any] | None,
-) -> dict[str, float | None]:
-    """Answers an instruction and its context with one lane; what a token took, its prompt left out:
-    milliseconds, CPU milliseconds, megabytes of weights read, and joules.
+def _measure(setup: Setup) -> Generator[Result, None, None]:
+    dolly = yield from setup.pair()
+    about, budget = dolly.about, setup.options.max_new_tokens
+    models = {name: about[name] for name in ("target", "draft", "block") if about[name]}
+    requests = [Request(*prompt, max_new_tokens=budget) for prompt in EVERY]
+    yield from tabulated(
+        answered(methods(dolly), requests, setup.repeats or _REPEATS),
+        rows_of,
+        about,
+        new_tokens=budget,
+        bytes_of_a_pass={name: model["pass_bytes"] for name, model in models.items()},
+    )
 
-    Args:
-        settings: further fields of the request; None is autoregressive.
-    """
-    request = Request(*prompt, max_new_tokens, **(settings or {}))
-    mode: Mode = "autoregressive" if settings is None else "speculative"
-    trace = dolly.start(request, mode).finish()
-    lane, cost = trace.lanes[mode], trace.costs[mode]
+
+def rows_of(answers: Answers) -> Iterator[Row]:
+    """A row for each method once it has two answers: medians, and quartiles of times."""
+    for method in answers.conditions:
+        costs = [_cost(answer) for answer in answers.of(method)]
+        if len(costs) < 2:
+            continue
+        row: dict[str, str | float | None] = {"method": method}
+        for unit in costs[0]:
+            samples = [cost[unit] for cost in costs if cost[unit] is not None]
+            row[unit] = statistics.median(samples) if samples else None
+        for unit in ("ms", "cpu_ms"):
+            row |= Spread.of([cost[unit] for cost in costs]).cells(unit)
+        yield row
+
+
+def _cost(answer: Answer) -> Row:
+    """What a token took: milliseconds, CPU milliseconds, megabytes of weights read, and joules."""
+    lane, cost = answer.lane, answer.cost
+    assert cost.cpu_s is not None
+    assert cost.weight_bytes is not None
     return {
         "ms": 1e3 * lane.decode_s / len(lane.tokens),
-        "cpu_ms": 1e3 * number(cost.cpu_s),
-        "weights_mb": number(cost.weight_bytes) / 1e6,
+        "cpu_ms": 1e3 * cost.cpu_s,
+        "weights_mb": cost.weight_bytes / 1e6,
         "joules": cost.joules if cost.joules_by == RAPL else None,
     }
 
 
-def _measure(setup: Setup) -> Generator[Result, None, None]:
-    dolly = yield from setup.pair()
-    pair, about = dolly.pair, dolly.about
-    models = {name: about[name] for name in ("target", "draft", "block") if about[name]}
-    sizes = {name: model["pass_bytes"] for name, model in models.items()}
-    budget, repeats = setup.options.max_new_tokens, setup.repeats or _REPEATS
-    asked = [prompt for prompts in KINDS.values() for prompt in prompts]
-    ways = methods(pair)
-    for settings in ways.values():  # warms up the caches and measures the costs for `auto`
-        yield Result(doing="warming up")
-        _answer(dolly, asked[0], budget, settings)
-    costs: dict[str, list[dict[str, float | None]]] = {name: [] for name in ways}
-    figures = {"new_tokens": budget, "bytes_of_a_pass": sizes}
-    result = Result(pair=dolly.about, planned=len(asked) * repeats * len(ways), figures=figures)
-    for turn, prompt in enumerate(asked * repeats):
-        for name in turned([*ways], turn):
-            costs[name].append(_answer(dolly, prompt, budget, ways[name]))
-            result = replace(result, done=result.done + 1)
-            yield result
-        result = replace(result, rows=tuple(rows_of(costs)))
-    yield result
-
-
-def rows_of(costs: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Iterator[Row]:
-    """A row for each method: medians, and quartiles once there are two answers."""
-    for name, answers in costs.items():
-        row: dict[str, str | float | None] = {"method": name}
-        for unit in answers[0]:
-            samples = [cost[unit] for cost in answers if cost[unit] is not None]
-            row[unit] = statistics.median(map(number, samples)) if samples else None
-        for unit in ("ms", "cpu_ms"):
-            spread = Spread.of([number(cost[unit]) for cost in answers] * (1 + (len(answers) < 2)))
-            row |= {f"{unit}_low": spread.low, f"{unit}_high": spread.high}
-        yield row
-
-
 def _conclude(rows: Rows) -> str:
     slow, *others = rows
-    best = min(others, key=lambda row: number(row["cpu_ms"]))
+    best = min(others, key=lambda row: row["cpu_ms"])
     return (
-        f"A token takes {number(slow['cpu_ms']):.1f} ms of CPU time and "
-        f"{number(slow['weights_mb']):.0f} MB of weights autoregressively; least with "
-        f"“{best['method']}”: {number(best['cpu_ms']):.1f} ms and "
-        f"{number(best['weights_mb']):.0f} MB."
+        f"A token takes {slow['cpu_ms']:.1f} ms of CPU time and "
+        f"{slow['weights_mb']:.0f} MB of weights autoregressively; least with "
+        f"“{best['method']}”: {best['cpu_ms']:.1f} ms and "
+        f"{best['weights_mb']:.0f} MB."
     )
 
 
 def _autoregression(rows: Rows) -> float | None:
-    return next((number(row["ms"]) for row in rows if row["method"] == AUTOREGRESSIVE), None)
+    return next((row["ms"] for row in rows if row["method"] == AUTOREGRESSIVE), None)
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -117,11 +93,9 @@ STUDY = Study(
     columns=(
         Column("method", "Method"),
         Column("ms", "Time per token", "ms"),
-        Column("ms_low", "Lower quartile", "ms"),
-        Column("ms_high", "Upper quartile", "ms"),
+        *quartiles("ms", "ms"),
         Column("cpu_ms", "CPU time per token", "ms"),
-        Column("cpu_ms_low", "Lower quartile", "ms"),
-        Column("cpu_ms_high", "Upper quartile", "ms"),
+        *quartiles("cpu_ms", "ms"),
         Column("weights_mb", "Weights read per token", "MB", 1),
         Column("joules", "Energy per token", "J"),
     ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from lab.answers import Answers, Condition, answered, tabulated
-from lab.prompts import KINDS
-from lab.result import Chart, Column, Result, Row, Rows, number
+from lab.answers import Answers, Condition, answered, tabulated, tests_at
+from lab.prompts import FIRST
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.request import MAX_DRAFT_LENGTH, Request
@@ -20,8 +20,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     length = {"draft_length": MAX_DRAFT_LENGTH}
     conditions = [Condition(n, dolly, changes={"drafter": n, **length}) for n in names]
     budget = setup.request.max_new_tokens
-    of_kinds = (Request(*prompts[0], max_new_tokens=budget) for prompts in KINDS.values())
-    requests = [setup.request, *of_kinds]
+    requests = [setup.request, *(Request(*each, max_new_tokens=budget) for each in FIRST)]
     answers = answered(conditions, requests, setup.repeats or 1)
     yield from tabulated(answers, rows_of, dolly.about)
 
@@ -29,7 +28,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 def rows_of(answers: Answers) -> Iterator[Row]:
     for drafter in answers.conditions:
         for place in range(1, MAX_DRAFT_LENGTH + 1):
-            tested, accepted = answers.tests_at(drafter, place)
+            tested, accepted = tests_at(answers.lanes(drafter), place)
             if tested:
                 rate = accepted / tested
                 yield {"drafter": drafter, "place": place, "accepted": rate, "tested": tested}
@@ -39,8 +38,8 @@ def _conclude(rows: Rows) -> str:
     first = [row for row in rows if row["place"] == 1]
     if not first:
         return "No draft was tested: nothing in these texts could be copied."
-    best = max(first, key=lambda row: number(row["accepted"]))
-    said = ", ".join(f"{row['drafter']} {percent(number(row['accepted']))}" for row in first)
+    best = max(first, key=lambda row: row["accepted"])
+    said = ", ".join(f"{row['drafter']} {percent(row['accepted'])}" for row in first)
     return (
         f"At the first place of a draft {best['drafter']} is accepted most often; accepted there: "
         f"{said}. A later place is tested only where all before it were accepted."

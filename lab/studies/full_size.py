@@ -25,8 +25,9 @@ import numpy as np
 
 from lab.footprint import high_water_mark
 from lab.imposed import Imposed, accepted_counts
-from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.saved import saved
+from lab.shapes import Sized, save_checkpoint
 from lab.study import Setup, Study
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import CostModel
@@ -43,28 +44,10 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.runtime.model import OVModel
 
 # databricks/dolly-v2-3b, -12b and EleutherAI/pythia-160m, their config.json
-CONFIGS: dict[str, dict[str, int]] = {
-    "dolly-v2-3b": {
-        "hidden_size": 2560,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "vocab_size": 50280,
-    },
-    "dolly-v2-12b": {
-        "hidden_size": 5120,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 40,
-        "vocab_size": 50280,
-    },
-    "pythia-160m": {
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "vocab_size": 50304,
-    },
-}
-PAIR = ("dolly-v2-3b", "pythia-160m")
-PROJECTED, FEW_LAYERS = "dolly-v2-12b", (2, 4)  # converted with few layers; the rest is projected
+TARGET = Sized("dolly-v2-3b", 2560, 32, 50280, head_size=80)
+DRAFT = Sized("pythia-160m", 768, 12, 50304)
+PROJECTED = Sized("dolly-v2-12b", 5120, 36, 50280, head_size=128)
+FEW_LAYERS = (2, 4)  # with which it is converted; the rest is projected
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)
 LENGTHS = range(1, MAX_DRAFT_LENGTH + 1)
 _PROMPT, _GREEDY = [*range(100, 148)], SamplingParams()
@@ -81,21 +64,21 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     # A stage whose output exists is not repeated: its earlier measurement stands.
     earlier = saved("full_size")
     stages: Stages = dict(earlier.figures["stages"]) if earlier else {}
-    result = Result(pair={"name": " + ".join(PAIR) + ", random weights"})
+    result = Result(pair={"name": f"{TARGET.name} + {DRAFT.name}, random weights"})
     costs: dict[str, Any] = {}
     for weights in options.precisions:
-        models = []
-        for name in PAIR:
-            models.append((yield from _ready(store, tokenizer, name, weights, stages)))
+        target = yield from _ready(store, tokenizer, TARGET, weights, stages)
+        draft = yield from _ready(store, tokenizer, DRAFT, weights, stages)
         yield replace(result, doing=f"racing {weights}")
-        folders = store.folder(models[0]), store.folder(models[1])
+        folders = store.folder(target), store.folder(draft)
         repeats = setup.repeats or _REPEATS
         asked = folders, options.acceptance, options.max_new_tokens, repeats
         rows, costs[weights] = _stage(stages, f"race {weights}", _race, weights, *asked)
         result = replace(result, rows=(*result.rows, *rows))
     if options.project:
         for layers in FEW_LAYERS:
-            yield from _ready(store, tokenizer, PROJECTED, "int8", stages, layers)
+            few = replace(PROJECTED, name=_few(layers), layers=layers)
+            yield from _ready(store, tokenizer, few, "int8", stages)
     figures = {"stages": stages, "costs": costs, "acceptance": options.acceptance}
     figures |= {"projected": projected(stages)}
     done = len(options.precisions)
@@ -118,20 +101,23 @@ def _timed(work: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Any, dic
 
 
 def _ready(
-    store: Store, tokenizer: Path, name: str, weights: Weights, stages: Stages, layers: int = 0
+    store: Store, tokenizer: Path, sized: Sized, weights: Weights, stages: Stages
 ) -> Generator[Result, None, Model]:
     """Creates and converts the model unless that is done."""
-    layers = layers or CONFIGS[name]["num_hidden_layers"]
-    about = name if layers == CONFIGS[name]["num_hidden_layers"] else f"{name} ({layers} layers)"
-    folder = store.root / "checkpoints" / f"{name}-{layers}"
+    folder = store.root / "checkpoints" / f"{sized.name.split()[0]}-{sized.layers}"
     if not (folder / "tokenizer.json").is_file():
-        yield Result(doing=f"making {about}")
-        _stage(stages, f"make {about}", _make, name, layers, folder, tokenizer)
+        yield Result(doing=f"making {sized.name}")
+        _stage(stages, f"make {sized.name}", _make, sized, folder, tokenizer)
     model = Model(str(folder), weights)
     if store.find(model) is None:
-        yield Result(doing=f"converting {about} to {weights}")
-        _stage(stages, f"convert {about} {weights}", _convert, store.root, model)
+        yield Result(doing=f"converting {sized.name} to {weights}")
+        _stage(stages, f"convert {sized.name} {weights}", _convert, store.root, model)
     return model
+
+
+def _few(layers: int) -> str:
+    """The name of the projected model with a few of its layers."""
+    return f"{PROJECTED.name} ({layers} layers)"
 
 
 def _convert(root: Path, model: Model) -> None:
@@ -139,28 +125,15 @@ def _convert(root: Path, model: Model) -> None:
         pass
 
 
-def _make(name: str, layers: int, folder: Path, tokenizer: Path) -> None:
-    """Writes a sharded bfloat16 checkpoint of that configuration, with random weights."""
+def _make(sized: Sized, folder: Path, tokenizer: Path) -> None:
+    """Writes a bfloat16 checkpoint with random weights, and Dolly's tokenizer."""
     import torch
     from tokenizers import AddedToken, Tokenizer
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    sizes = CONFIGS[name] | {"num_hidden_layers": layers}
-    config = GPTNeoXConfig(
-        **sizes,
-        intermediate_size=4 * sizes["hidden_size"],
-        max_position_embeddings=2048,
-        rotary_pct=0.25,
-        bos_token_id=0,
-        eos_token_id=0,
-        tie_word_embeddings=False,
-        use_parallel_residual=True,
-    )
-    torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
-    GPTNeoXForCausalLM(config).save_pretrained(folder, max_shard_size="2GB")
+    save_checkpoint(sized, folder)
     real = Tokenizer.from_file(str(tokenizer))
-    if name.startswith("dolly"):
+    if sized.name.startswith("dolly"):
         real.add_tokens([AddedToken(text, normalized=False) for text in ADDED_TOKENS])
     real.save(str(folder / "tokenizer.json"))
 
@@ -185,9 +158,9 @@ def _race(
         model.warm_up()
     costs, rng = measure_costs(exact, draft_model).costs, np.random.default_rng(0)
 
-    def autoregressive(model: OVModel) -> list[Step]:
+    def autoregressive(model: OVModel) -> float:
         lanes = Lanes(target=lambda prompt: model.sequence())
-        return _steps(lanes.autoregressive(_PROMPT, _GREEDY, max_new_tokens))
+        return _ms_per_token(_steps(lanes.autoregressive(_PROMPT, _GREEDY, max_new_tokens)))
 
     def speculative(k: int) -> list[Step]:
         lanes = Lanes(
@@ -197,37 +170,34 @@ def _race(
         )
         return _steps(lanes.speculative(_PROMPT, _GREEDY, max_new_tokens, MODEL.name, k))
 
-    times: dict[str, list[float]] = {"fastest": [], "exact": []}
+    exact_ms, fastest_ms = list[float](), list[float]()
     made: dict[int, list[Step]] = {k: [] for k in LENGTHS}
-    ratios: dict[int, list[float]] = {k: [] for k in made}
+    times: dict[int, list[float]] = {k: [] for k in LENGTHS}
+    ratios: dict[int, list[float]] = {k: [] for k in LENGTHS}
     for _ in range(repeats):
-        times["exact"].append(_ms_per_token(autoregressive(exact)))
-        for k in made:
-            times["fastest"].append(
-                _ms_per_token(autoregressive(fastest))
-            )  # next to its comparison
-            run = speculative(k)
-            made[k] += run
-            times.setdefault(str(k), []).append(_ms_per_token(run))
-            ratios[k].append(times["fastest"][-1] / times[str(k)][-1])
-
-    slow = {f"{name}_ms": statistics.median(times[name]) for name in ("fastest", "exact")}
-    rows: list[Row] = []
-    for k, run in made.items():
-        tested = sum(step.tested for step in run)
-        row: dict[str, Cell] = {
+        exact_ms.append(autoregressive(exact))
+        for k in LENGTHS:
+            fastest_ms.append(autoregressive(fastest))  # next to its comparison
+            steps = speculative(k)
+            made[k] += steps
+            times[k].append(_ms_per_token(steps))
+            ratios[k].append(fastest_ms[-1] / times[k][-1])
+    rows: list[Row] = [
+        {
             "weights": weights,
             "length": k,
-            "acceptance": sum(step.accepted for step in run) / tested,
-            "block": sum(len(step.tokens) for step in run) / len(run),
-            "draft_ms": 1e3 * statistics.median(step.draft_s / k for step in run),
-            "verify_ms": 1e3 * statistics.median(step.verify_s for step in run),
-            "ms": statistics.median(times[str(k)]),
+            "acceptance": sum(s.accepted for s in steps) / sum(s.tested for s in steps),
+            "block": sum(len(step.tokens) for step in steps) / len(steps),
+            "draft_ms": 1e3 * statistics.median(step.draft_s / k for step in steps),
+            "verify_ms": 1e3 * statistics.median(step.verify_s for step in steps),
+            "ms": statistics.median(times[k]),
             "speedup": statistics.median(ratios[k]),
-            **slow,
+            "fastest_ms": statistics.median(fastest_ms),
+            "exact_ms": statistics.median(exact_ms),
             **{_named(a): CostModel(a, costs.in_steps, k).speedup for a in ACCEPTANCES},
         }
-        rows.append(row)
+        for k, steps in made.items()
+    ]
     return rows, json.loads(json.dumps(asdict(costs)))
 
 
@@ -248,11 +218,8 @@ def projected(stages: Stages) -> Mapping[str, float]:
     """The cost of converting all layers of `PROJECTED`, from that of `FEW_LAYERS`; empty before
     those are measured.
     """
-    few = [stages.get(f"convert {PROJECTED} ({layers} layers) int8") for layers in FEW_LAYERS]
-    more = (CONFIGS[PROJECTED]["num_hidden_layers"] - FEW_LAYERS[0]) / (
-        FEW_LAYERS[1] - FEW_LAYERS[0]
-    )
-    low, high = few
+    low, high = (stages.get(f"convert {_few(layers)} int8") for layers in FEW_LAYERS)
+    more = (PROJECTED.layers - FEW_LAYERS[0]) / (FEW_LAYERS[1] - FEW_LAYERS[0])
     if not (low and high):
         return {}
     return {name: low[name] + more * (high[name] - low[name]) for name in ("seconds", "peak_gib")}
@@ -262,10 +229,10 @@ def _conclude(rows: Rows) -> str:
     said = []
     for weights in dict.fromkeys(row["weights"] for row in rows):
         of_weights = [row for row in rows if row["weights"] == weights]
-        best = max(of_weights, key=lambda row: number(row["speedup"]))
+        best = max(of_weights, key=lambda row: row["speedup"])
         said.append(
-            f"{number(best['speedup']):.1f}× in {weights} at K = {best['length']} (autoregression "
-            f"takes {number(best['fastest_ms']):.0f} ms per token)"
+            f"{best['speedup']:.1f}× in {weights} at K = {best['length']} (autoregression "
+            f"takes {best['fastest_ms']:.0f} ms per token)"
         )
     return (
         f"With random weights and imposed acceptance, Dolly v2 3B’s size reaches "

@@ -13,7 +13,7 @@ from functools import partial
 
 from lab.answers import Answers, Condition, answered, tabulated
 from lab.prompts import KINDS
-from lab.result import Chart, Column, Result, Row, Rows, even, number
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.study import Setup, Study
 from lab.weights import in_precision
 from pipeline.decoding.drafters.model import MODEL
@@ -51,7 +51,7 @@ def _rows(costs: Costs, answers: Answers) -> Iterator[Row]:
         if speedup is None:
             continue
         # The last round of an answer is cut off at the budget, or at the end key.
-        rounds = [made for answer in answers.of(str(k)) for made in answer.lane.emitted[:-1]]
+        rounds = [made for lane in answers.lanes(str(k)) for made in lane.emitted[:-1]]
         predicted = CostModel(1.0, costs.in_steps, k).speedup
         yield {
             "length": k,
@@ -66,7 +66,7 @@ def _rows(costs: Costs, answers: Answers) -> Iterator[Row]:
 
 def _conclude(rows: Rows) -> str:
     exact = all(
-        row["acceptance"] == row["identical"] == 1 and row["block"] == number(row["length"]) + 1
+        row["acceptance"] == row["identical"] == 1 and row["block"] == row["length"] + 1
         for row in rows
     )
     lengths, speedups = (
@@ -75,7 +75,7 @@ def _conclude(rows: Rows) -> str:
             *((str(row["length"]), f"{row['speedup']:.2f}×") for row in rows), strict=True
         )
     )
-    worst = max(abs(number(row["error"])) for row in rows)
+    worst = max(abs(row["error"]) for row in rows)
     proof = "Every draft is accepted, every round emits K + 1 tokens and every text is identical"
     return (
         f"{proof if exact else 'A draft is rejected or a text differs, which must not happen'}; "

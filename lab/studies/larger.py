@@ -6,27 +6,22 @@ from collections.abc import Generator
 from itertools import groupby
 from operator import itemgetter
 
-from lab.result import Chart, Result, Rows, even, number
-from lab.shapes import SHAPES, model_folder
+from lab.result import Chart, Result, Rows, even
+from lab.shapes import SHAPES, random_model
 from lab.studies.widths import COLUMNS, READING, measured
 from lab.study import Setup, Study
-from pipeline.models.pairs import Weights
 
 _SHAPES = ("160M", "410M", "3B")
-_WEIGHTS: tuple[Weights, ...] = ("int8",)
 _REPEATS = 12
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     target, store = setup.choice.pair.target, setup.choice.store
-    tokenizer = store.folder(target) / "tokenizer.json"
     result = Result(pair={"name": setup.choice.pair.name})
     models = [(target.name, store.folder(target))]
     for shape in _SHAPES:
-        for weights in _WEIGHTS:
-            name = f"{shape}, {weights}, random"
-            yield Result(doing=f"making {name}")
-            models.append((name, model_folder(SHAPES[shape], weights, tokenizer, store)))
+        folder = yield from random_model(setup, SHAPES[shape])
+        models.append((f"{shape}, int8, random", folder))
     yield from measured(models, setup.repeats or _REPEATS, result)
 
 
@@ -34,7 +29,7 @@ def _conclude(rows: Rows) -> str:
     ratios = []
     for name, group in groupby(rows, itemgetter("model")):
         (five,) = (row for row in group if row["tokens"] == 5)
-        ratios.append(f"{number(five['relative']):.2f} ({str(name).split(',')[0]})")
+        ratios.append(f"{five['relative']:.2f} ({str(name).split(',')[0]})")
     return (
         f"A pass of five tokens takes {', '.join(ratios)} times as long as one of a single token."
     )

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from lab.result import Chart, Column, Result, Row, Rows, even, number
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.studies import sampled
 from lab.study import Setup, Study
+from lab.training.corpus import held_out
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.errors import UserError
@@ -32,42 +33,34 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 Length = int | Literal["auto"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """The first token at which two texts differ.
-
-    Attributes:
-        place: its index in the answer.
-        gap: between the target's two largest logits there.
-    """
-
-    instruction: str
-    place: int
-    gap: float
-
-
 @dataclass(slots=True)
-class Greedy:
-    """The texts of one way to draft beside the autoregressive ones.
+class Way:
+    """One way to draft, and its greedy texts beside the autoregressive ones.
 
     Attributes:
         races: how many were compared.
         tokens: of all their texts.
         speedups: of the races that were long enough.
+        mismatches: by instruction, the index of the first token that differs, and the gap between
+            the target's two largest logits there.
     """
 
     drafter: str
     draft_length: Length
     races: int = 0
     tokens: int = 0
-    mismatches: list[Mismatch] = field(default_factory=list)
     speedups: list[float] = field(default_factory=list)
+    mismatches: dict[str, tuple[int, float]] = field(default_factory=dict)
 
-    def add(self, trace: Trace, mismatch: Mismatch | None) -> None:
+    def race(self, dolly: Dolly, request: Request, alone: Trace, memory: AnswerMemory) -> None:
+        """Answers a request that was answered autoregressively, and compares the texts."""
+        own = replace(request, drafter=self.drafter, draft_length=self.draft_length)
+        drafted = dolly.start(own, "speculative", memory).finish()
+        trace = replace(drafted, lanes={**alone.lanes, **drafted.lanes})
         self.races += 1
         self.tokens += len(trace.lanes["autoregressive"].tokens)
-        if mismatch:
-            self.mismatches.append(mismatch)
+        if not trace.identical:
+            self.mismatches[request.instruction] = _mismatch(dolly, trace)
         if trace.speedup is not None:
             self.speedups.append(trace.speedup)
 
@@ -83,7 +76,7 @@ class Greedy:
         }
 
 
-def races(dolly: Dolly, requests: Iterable[Request], ways: Sequence[Greedy]) -> Iterator[bool]:
+def races(dolly: Dolly, requests: Iterable[Request], ways: Sequence[Way]) -> Iterator[bool]:
     """Answers each request autoregressively and in all these ways, which grow; yields whether its
     prompt fits into the context.
 
@@ -98,38 +91,33 @@ def races(dolly: Dolly, requests: Iterable[Request], ways: Sequence[Greedy]) -> 
             yield False
             continue
         for way in ways:
-            own = replace(request, drafter=way.drafter, draft_length=way.draft_length)
-            drafted = dolly.start(own, "speculative", memory).finish()
-            trace = replace(drafted, lanes={**alone.lanes, **drafted.lanes})
-            way.add(trace, None if trace.identical else _mismatch(dolly, trace))
+            way.race(dolly, request, alone, memory)
         (lane,) = alone.lanes.values()
         memory.add([*alone.prompt_tokens, *(token.id for token in lane.tokens)])
         yield True
 
 
-def _mismatch(dolly: Dolly, trace: Trace) -> Mismatch:
+def _mismatch(dolly: Dolly, trace: Trace) -> tuple[int, float]:
     place = trace.agreeing_tokens or 0
     agreed = [token.id for token in trace.lanes["autoregressive"].tokens[:place]]
     target = dolly.models(trace.request["kv_cache"]).target
     logits = target.sequence().forward([*trace.prompt_tokens, *agreed], logits_to_keep=1).logits[0]
     second, best = np.partition(logits, -2)[-2:]
-    return Mismatch(trace.request["instruction"], place, float(best - second))
+    return place, float(best - second)
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from lab.training.corpus import held_out
-
     options = setup.options
     records = held_out(options.data)[: options.count]
     dolly = yield from sampled.loaded(setup)
     settings = {"kv_cache": options.kv_cache, "max_new_tokens": options.max_new_tokens}
     asked = [Request(r.instruction, r.context, **settings) for r in records]
-    ways = [Greedy(*each) for each in product(options.drafter, options.draft_length)]
+    ways = [Way(*each) for each in product(options.drafter, options.draft_length)]
     about = dolly.describe(dolly.models(options.kv_cache))
     result, refused = Result(pair=about, planned=len(asked)), 0
     for fits in races(dolly, asked, ways):
         refused += not fits
-        result = replace(result, rows=tuple(way.row for way in ways), done=result.done + 1)
+        result = replace(result.measured(), rows=tuple(way.row for way in ways))
         yield result
     figures = {
         **settings,
@@ -137,12 +125,9 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         "answered": len(asked) - refused,
         "refused": refused,
         "differ": {
-            f"{way.drafter}, {way.draft_length}, {mismatch.instruction}": [
-                mismatch.place,
-                mismatch.gap,
-            ]
+            f"{way.drafter}, {way.draft_length}, {instruction}": mismatch
             for way in ways
-            for mismatch in way.mismatches
+            for instruction, mismatch in way.mismatches.items()
         },
     }
     yield replace(result, figures=figures)
@@ -153,8 +138,8 @@ def _same(rows: Rows) -> bool:
 
 
 def _conclude(rows: Rows) -> str:
-    texts, differ = (sum(number(row[name]) for row in rows) for name in ("races", "mismatches"))
-    answered = max(number(row["races"]) for row in rows)
+    texts, differ = (sum(row[name] for row in rows) for name in ("races", "mismatches"))
+    answered = max(row["races"] for row in rows)
     found = "None" if not differ else f"{differ:,.0f}"
     return (
         f"{found} of {texts:,.0f} greedy texts {'differ' if differ > 1 else 'differs'} from "

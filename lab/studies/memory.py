@@ -8,16 +8,18 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lab.result import Cell, Chart, Column, Result, Rows, even, number
-from lab.spread import Spread
+from lab.answers import turned
+from lab.prompts import add_records
+from lab.result import Chart, Column, Result, Row, Rows, even
+from lab.spread import Spread, quartiles
 from lab.study import Setup, Study
+from lab.training.corpus import held_out
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
 from pipeline.decoding.race import Mode
@@ -35,8 +37,6 @@ _REPEATS = 3  # of a first question
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from lab.training.corpus import held_out
-
     records, count = held_out(setup.options.data), setup.options.count
     alone = [Request(r.instruction, **_SETTINGS) for r in records if not r.context][:count]
     passages = [
@@ -46,45 +46,27 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     ][:count]
     dolly = yield from setup.pair()
     result = Result(pair=dolly.about, planned=2 * len(alone) + len(passages))
-    first: list[float] = []  # time with a memory over that without, by question
-    totals = [0.0, 0.0]
-    memory = AnswerMemory()
+    memory, first = AnswerMemory(), list[tuple[float, float]]()
     for turn, request in enumerate(alone):
-        with_memory, without = _first_question(
-            dolly, request, memory, turn, setup.repeats or _REPEATS
-        )
+        times = _first_question(dolly, request, memory, turn, setup.repeats or _REPEATS)
         if turn:  # the first has nothing to remember
-            first.append(with_memory / without)
-            totals = [totals[0] + with_memory, totals[1] + without]
+            first.append(times)
         _ask(dolly, request, memory, "speculative")
-        result = replace(result, done=result.done + 1)
+        result = result.measured()
         yield result
-    races: dict[str, list[Trace]] = {_AGAIN: [], _FOLLOWING: []}
+    again, following = list[Trace](), list[Trace]()
     for request in alone:
-        races[_AGAIN].append(_ask(dolly, request, memory))
-        result = replace(result, done=result.done + 1)
+        again.append(_ask(dolly, request, memory))
+        result = result.measured()
         yield result
     for request in passages:
         memory = AnswerMemory()
         _ask(dolly, request, memory, "speculative")
-        follow_up = replace(request, instruction=_FOLLOW_UP)
-        races[_FOLLOWING].append(_ask(dolly, follow_up, memory))
-        result = replace(result, done=result.done + 1)
+        following.append(_ask(dolly, replace(request, instruction=_FOLLOW_UP), memory))
+        result = result.measured()
         yield result
-    rows = [_row(name, traces) for name, traces in races.items()]
-    spread = Spread.of(first)
-    rows.append(
-        {
-            **dict.fromkeys(rows[0]),
-            "question": _FIRST,
-            "races": spread.count,
-            "relative": spread.median,
-            "relative_low": spread.low,
-            "relative_high": spread.high,
-            "relative_all": totals[0] / totals[1],
-        }
-    )
-    yield replace(result, rows=tuple(rows))
+    rows = _row(_AGAIN, again), _row(_FOLLOWING, following), _first_row(first)
+    yield replace(result, rows=rows)
 
 
 def _ask(dolly: Dolly, request: Request, memory: AnswerMemory, mode: Mode = "race") -> Trace:
@@ -99,54 +81,64 @@ def _first_question(
     dolly: Dolly, request: Request, memory: AnswerMemory, turn: int, repeats: int
 ) -> tuple[float, float]:
     """Median seconds per token with that memory, and of the same drafter without one."""
-    both = (request, replace(request, drafter=HYBRID.name))
-    seconds: dict[str, list[float]] = {one.drafter: [] for one in both}
+    seconds: dict[str, list[float]] = {MEMORY.name: [], HYBRID.name: []}
     for repeat in range(repeats):
-        for one in both[:: 1 if (turn + repeat) % 2 else -1]:
-            trace = dolly.start(one, "speculative", memory).finish()
-            seconds[one.drafter].append(trace.lanes["speculative"].seconds_per_token or 0.0)
-    return median(seconds[MEMORY.name]), median(seconds[HYBRID.name])
+        for drafter in turned([*seconds], turn + repeat):
+            trace = dolly.start(replace(request, drafter=drafter), "speculative", memory).finish()
+            seconds[drafter].append(trace.lanes["speculative"].seconds_per_token or 0.0)
+    with_memory, without = map(median, seconds.values())
+    return with_memory, without
 
 
-def _row(name: str, traces: Sequence[Trace]) -> dict[str, Cell]:
+def _row(name: str, traces: Sequence[Trace]) -> Row:
     lanes = [trace.lanes["speculative"] for trace in traces]
-    speedup = Spread.of([trace.speedup or 0.0 for trace in traces])
-    return {
+    return _NO_CELLS | {
         "question": name,
         "races": len(traces),
         "identical": sum(trace.identical is True for trace in traces),
-        "speedup": speedup.median,
-        "speedup_low": speedup.low,
-        "speedup_high": speedup.high,
+        **Spread.of([trace.speedup or 0.0 for trace in traces]).cells("speedup"),
         "block": median(lane.block_efficiency or 0.0 for lane in lanes),
         "remembered": sum(lane.remembered for lane in lanes)
         / sum(len(lane.tokens) for lane in lanes),
-        "relative": None,
-        "relative_low": None,
-        "relative_high": None,
-        "relative_all": None,
+    }
+
+
+def _first_row(times: Sequence[tuple[float, float]]) -> Row:
+    """Of times with a memory and without one, by question."""
+    relative = Spread.of([with_memory / without for with_memory, without in times])
+    return _NO_CELLS | {
+        "question": _FIRST,
+        "races": relative.count,
+        **relative.cells("relative"),
+        "relative_all": sum(each for each, _ in times) / sum(each for _, each in times),
     }
 
 
 def _conclude(rows: Rows) -> str:
     each = {row["question"]: row for row in rows}
-    again, following = (number(each[name]["speedup"]) for name in (_AGAIN, _FOLLOWING))
+    again, following = (each[name]["speedup"] for name in (_AGAIN, _FOLLOWING))
     first = each[_FIRST]
     return (
         f"A question asked again is answered at {again:.2f}× autoregression, a follow-up on the "
         f"same passage at {following:.2f}×; a first question takes "
-        f"{number(first['relative']):.2f} times as long per token as without a memory, in the "
-        f"median, and {number(first['relative_all']):.3f} times over all."
+        f"{first['relative']:.2f} times as long per token as without a memory, in the "
+        f"median, and {first['relative_all']:.3f} times over all."
     )
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    from lab.training.corpus import DATA
-
-    parser.add_argument("--count", type=int, default=24, help="questions of each kind")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of Dolly's records")
-
-
+_COLUMNS = (
+    Column("question", "Question"),
+    Column("races", "Races", digits=0),
+    Column("identical", "Identical texts", digits=0),
+    Column("speedup", "Speedup", "×"),
+    *quartiles("speedup", "×"),
+    Column("block", "Tokens per target pass"),
+    Column("remembered", "Remembered tokens", "%", 0),
+    Column("relative", "Time over that without a memory", "×"),
+    *quartiles("relative", "×"),
+    Column("relative_all", "Of all together", "×", 3),
+)
+_NO_CELLS: dict[str, Any] = dict.fromkeys(column.name for column in _COLUMNS)
 STUDY = Study(
     name="memory",
     title="Answers remembered",
@@ -154,20 +146,7 @@ STUDY = Study(
     "cost a first question?",
     needs="Dolly’s records (--data)",
     seconds=240,
-    columns=(
-        Column("question", "Question"),
-        Column("races", "Races", digits=0),
-        Column("identical", "Identical texts", digits=0),
-        Column("speedup", "Speedup", "×"),
-        Column("speedup_low", "Lower quartile", "×"),
-        Column("speedup_high", "Upper quartile", "×"),
-        Column("block", "Tokens per target pass"),
-        Column("remembered", "Remembered tokens", "%", 0),
-        Column("relative", "Time over that without a memory", "×"),
-        Column("relative_low", "Lower quartile", "×"),
-        Column("relative_high", "Upper quartile", "×"),
-        Column("relative_all", "Of all together", "×", 3),
-    ),
+    columns=_COLUMNS,
     chart=Chart(
         kind="bars",
         x="question",
@@ -179,5 +158,5 @@ STUDY = Study(
     ),
     measure=_measure,
     conclude=_conclude,
-    arguments=_arguments,
+    arguments=partial(add_records, count=24, what="questions of each kind"),
 )

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import shutil
 from argparse import ArgumentParser
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from lab.result import Chart, Column, Result, Row, Rows, even, number
+from lab.answers import endless, turned
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.spread import Spread
 from lab.study import Setup, Study
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
@@ -39,18 +39,7 @@ _COUNT = """() => {
     const all = { childList: true, subtree: true };
     new MutationObserver(count).observe(document.querySelector(".panes"), all);
 }"""
-
-
 _REPEATS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class PageLoad:
-    """Work of the page during one race."""
-
-    seconds: float
-    busy: float  # CPU time of the page's main thread, as a share of these
-    updates: float  # drawn per second
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
@@ -61,8 +50,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     from ui.run.loader import Loader
 
     activity.PERIOD = setup.options.period or activity.PERIOD
-    dolly = yield from setup.pair()
-    dolly.tokenizer.end_ids = frozenset()  # every race has the same number of tokens
+    dolly = endless((yield from setup.pair()))  # every race has the same number of tokens
     begun = []  # every run
     start = dolly.start
 
@@ -75,8 +63,8 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     asked = {name: value for name, value in asdict(_REQUEST).items() if value is not None}
     repeats = setup.repeats or _REPEATS
     figures = {"request": asdict(_REQUEST), "period": activity.PERIOD}
-    result = Result(pair=dolly.about, planned=2 * repeats, figures=figures)
-    loads: list[PageLoad] = []
+    result = Result(pair=dolly.about, figures=figures)
+    loads: list[Mapping[str, float]] = []
     traces: dict[str, list[Trace]] = {"page": [], "alone": []}
     try:
         url = f"{served.serve()}?{urlencode(asked)}"
@@ -88,43 +76,43 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
             page.goto(url)
             page.get_by_text("Ready", exact=True).wait_for()
             page.evaluate(_COUNT)
-            race = _racer(page)
-            for repeat in range(-1, repeats):  # the first of each is a warm-up
-                for name in [*traces][:: 1 if repeat % 2 else -1]:
+            metrics = page.context.new_cdp_session(page)
+            metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+            for repeat in range(repeats + 1):  # the first of each is a warm-up
+                for name in turned([*traces], repeat):
                     sleep(_REST)
-                    load = race() if name == "page" else None
-                    trace = begun[-1].trace() if load else dolly.start(_REQUEST).finish()
-                    if repeat < 0:
-                        yield replace(result, planned=0, doing="warming up")
-                        continue
-                    loads += [load] if load else []
-                    traces[name].append(trace)
-                    result = replace(result, done=result.done + 1)
+                    if name == "page":
+                        loads.append(_race(page, metrics))
+                        traces[name].append(begun[-1].trace())
+                    else:
+                        traces[name].append(dolly.start(_REQUEST).finish())
+                    if repeat:
+                        result = replace(result.measured(), planned=2 * repeats)
+                    else:
+                        result = replace(result, doing="warming up")
                     yield result
             browser.close()
     finally:
         served.close()
-    means = {name: median(asdict(each)[name] for each in loads) for name in asdict(loads[0])}
+    means = {name: median(load[name] for load in loads[1:]) for name in loads[0]}
     tokens = len(traces["alone"][0].lanes[SPECULATIVE].tokens)
     figures |= {"tokens": tokens, "page": means}
-    yield replace(result, rows=tuple(_rows(traces)), figures=figures)
+    measured = {name: races[1:] for name, races in traces.items()}
+    yield replace(result, rows=tuple(_rows(measured)), figures=figures)
 
 
-def _racer(page: Page) -> Callable[[], PageLoad]:
-    """Returns a function that runs a race in the page."""
-    metrics = page.context.new_cdp_session(page)
-    metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def race() -> PageLoad:
-        page.evaluate("window.updates = 0")
-        start, busy = perf_counter(), _busy(metrics)
-        page.get_by_test_id("run").click()
-        page.wait_for_function(f"window.updates > 2 && {_ENDED}", polling=200)
-        seconds = perf_counter() - start
-        updates = page.evaluate("window.updates")
-        return PageLoad(seconds, (_busy(metrics) - busy) / seconds, updates / seconds)
-
-    return race
+def _race(page: Page, metrics: CDPSession) -> Mapping[str, float]:
+    """Runs a race in the page: its seconds, the CPU time of the page's main thread as a share of
+    these, and the updates that were drawn per second.
+    """
+    page.evaluate("window.updates = 0")
+    start, busy = perf_counter(), _busy(metrics)
+    page.get_by_test_id("run").click()
+    page.wait_for_function(f"window.updates > 2 && {_ENDED}", polling=200)
+    seconds = perf_counter() - start
+    updates = page.evaluate("window.updates")
+    spent = (_busy(metrics) - busy) / seconds
+    return {"seconds": seconds, "busy": spent, "updates": updates / seconds}
 
 
 def _busy(metrics: CDPSession) -> float:
@@ -137,33 +125,30 @@ def _busy(metrics: CDPSession) -> float:
 
 def _rows(traces: Mapping[str, Sequence[Trace]]) -> Iterator[Row]:
     """In the page, alone, and the quartiles of the ratios, race by race."""
-    kinds: dict[str, Callable[[Trace], float]] = {"speedup": lambda trace: trace.speedup or 0.0}
-    for lane in (AUTOREGRESSIVE, SPECULATIVE):
-        kinds[f"{lane}, ms per token"] = partial(_ms, lane)
-        kinds[f"{lane}, prefill in ms"] = partial(_prefill, lane)
-    for name, of in kinds.items():
-        page, alone = ([of(trace) for trace in races] for races in traces.values())
-        ratio = Spread.of([one / other for one, other in zip(page, alone, strict=True)])
+    page, alone = ([*map(_figures, races)] for races in traces.values())
+    for name in page[0]:
+        ratio = Spread.of([one[name] / other[name] for one, other in zip(page, alone, strict=True)])
         yield {
             "what": name,
-            "page": median(page),
-            "alone": median(alone),
+            "page": median(each[name] for each in page),
+            "alone": median(each[name] for each in alone),
             "ratio": ratio.median,
             "low": ratio.low,
             "high": ratio.high,
         }
 
 
-def _ms(lane: str, trace: Trace) -> float:
-    return 1e3 * (trace.lanes[lane].seconds_per_token or 0.0)
-
-
-def _prefill(lane: str, trace: Trace) -> float:
-    return 1e3 * trace.lanes[lane].prefill_s
+def _figures(trace: Trace) -> dict[str, float]:
+    found = {"speedup": trace.speedup or 0.0}
+    for name in (AUTOREGRESSIVE, SPECULATIVE):
+        lane = trace.lanes[name]
+        found[f"{name}, ms per token"] = 1e3 * (lane.seconds_per_token or 0.0)
+        found[f"{name}, prefill in ms"] = 1e3 * lane.prefill_s
+    return found
 
 
 def _conclude(rows: Rows) -> str:
-    each = {str(row["what"]): number(row["ratio"]) for row in rows}
+    each = {str(row["what"]): row["ratio"] for row in rows}
     slow, fast = (each[f"{lane}, ms per token"] for lane in (AUTOREGRESSIVE, SPECULATIVE))
     return (
         f"In the page a token takes {slow:.2f} times as long as alone autoregressively, and "

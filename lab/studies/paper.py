@@ -9,25 +9,19 @@ key and answers that are made to go on to N tokens.
 from __future__ import annotations
 
 import statistics
-from argparse import ArgumentParser
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
-from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
 
-from lab.answers import turned
+from lab.answers import Answers, answered, endless, seconds_of, tabulated
 from lab.methods import BLOCK_DRAFT, DRAFT_MODEL, PAGE, methods
-from lab.prompts import evenly
-from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.prompts import add_records, evenly
+from lab.result import Cell, Chart, Column, Result, Row, Rows, even
 from lab.study import Setup, Study
-from pipeline.decoding.events import AUTOREGRESSIVE, Event, Step
+from lab.training.corpus import held_out, training_records
+from pipeline.decoding.events import AUTOREGRESSIVE
 from pipeline.request import Request
-
-if TYPE_CHECKING:  # importing it loads OpenVINO
-    from lab.training.corpus import Record
-    from pipeline.dolly import Dolly
 
 PAPER = {40: (19.87, 13.61), 100: (44.25, 26.97)}  # N: autoregressive, speculative seconds
 THE_PAPER, HELD_OUT, TRAINED_ON = "the paper", "held out", "trained on"
@@ -42,68 +36,52 @@ _CELLS = {
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from lab.training.corpus import held_out, training_records
-
     data, count = setup.options.data, setup.options.count
-    sources = {
-        HELD_OUT: evenly(held_out(data), count),
-        TRAINED_ON: evenly(training_records(data), count),
-    }
+    held, trained = evenly(held_out(data), count), evenly(training_records(data), count)
+    sources = {HELD_OUT: range(len(held)), TRAINED_ON: range(len(held), len(held) + len(trained))}
+    requests = [
+        Request(record.instruction, record.context, max_new_tokens=max(PAPER))
+        for record in (*held, *trained)
+    ]
     dolly = yield from setup.pair()
-    ways = methods(dolly.pair)
-    for settings in ways.values():  # warms up, and measures the costs for `auto`
-        yield Result(doing="warming up")
-        _seconds(dolly, sources[HELD_OUT][0], min(PAPER), False, settings)
-    cases = [*product(PAPER, sources.items(), (True, False))]
-    repeats = setup.repeats or _REPEATS
-    answers = sum(len(records) for _, (_, records), _ in cases) * repeats
-    result = Result(tuple(_of_the_paper()), pair=dolly.about, planned=answers)
-    for tokens, (source, records), ends in cases:
-        case = f"{tokens}, {source}, {'at its end key' if ends else 'at N'}"
+    conditions = methods(dolly)
+    conditions += [replace(each, name=_at_n(each.name)) for each in methods(endless(dolly))]
+    answers = answered(conditions, requests, setup.repeats or _REPEATS)
+    yield from tabulated(answers, partial(rows_of, sources), dolly.about)
+
+
+def _at_n(method: str) -> str:
+    """The condition under which answers of a method do not end before N tokens."""
+    return f"{method}, at N"
+
+
+def rows_of(sources: Mapping[str, range], answers: Answers) -> Iterator[Row]:
+    """The paper's rows and ours. The first 40 tokens of an answer are the answer to N = 40.
+
+    Args:
+        sources: the requests by where their records are from.
+    """
+    yield from _of_the_paper()
+    for tokens, (source, requests), ends in product(PAPER, sources.items(), (True, False)):
+        here = answers.within(requests)
+        made = {method: here.lanes(method if ends else _at_n(method)) for method in _CELLS}
+        lengths = [min(len(lane.tokens), tokens) for lane in made[AUTOREGRESSIVE]]
+        if not lengths:
+            continue
         about: dict[str, Cell] = {
-            "case": case,
+            "case": f"{tokens}, {source}, {'at its end key' if ends else 'at N'}",
             "new_tokens": tokens,
             "records": source,
             "ends": ends,
+            "count": len(requests),
+            "tokens": statistics.mean(lengths),
         }
-        about["count"] = len(records)
-        taken: dict[str, list[float]] = {name: [] for name in ways}
-        made: list[int] = []
-        for turn, record in enumerate(records * repeats):
-            for name in turned([*ways], turn):
-                spent, emitted = _seconds(dolly, record, tokens, ends, ways[name])
-                taken[name].append(spent)
-            made.append(emitted)
-            result = replace(result, done=result.done + 1)
-            yield result
-        means = {name: statistics.mean(times) for name, times in taken.items()}
-        row = _row({**about, "tokens": statistics.mean(made)}, means)
-        result = replace(result, rows=(*result.rows, row))
-    yield result
-
-
-def _seconds(
-    dolly: Dolly, record: Record, count: int, ends: bool, settings: Mapping[str, Any] | None
-) -> tuple[float, int]:
-    """Wall-clock seconds of one answer, prefill included, and its tokens.
-
-    Args:
-        ends: whether the end key ends it.
-    """
-    request = Request(record.instruction, record.context, max_new_tokens=count, **(settings or {}))
-    prompt = dolly.tokenizer.ask(request.instruction, request.context)
-    lanes = dolly.lanes(request)
-    if not ends:
-        lanes = replace(lanes, end_ids=frozenset())
-    asked = prompt, request.sampling, count
-    events: Iterator[Event] = (
-        lanes.autoregressive(*asked)
-        if settings is None
-        else lanes.speculative(*asked, request.drafter, request.draft_length)
-    )
-    start = perf_counter()
-    tokens = sum(len(event.tokens) for event in events if isinstance(event, Step))
-    return perf_counter() - start, tokens
+        seconds = {
+            method: statistics.mean(lane.prefill_s + seconds_of(lane, tokens) for lane in lanes)
+            for method, lanes in made.items()
+            if lanes
+        }
+        yield _row(about, seconds)
 
 
 def _row(about: Mapping[str, Cell], seconds: Mapping[str, float]) -> Row:
@@ -134,7 +112,7 @@ def _conclude(rows: Rows) -> str:
     said = []
     for name, cell in ((THE_PAPER, "model_x"), (HELD_OUT, "model_x"), (HELD_OUT, "page_x")):
         found = [row for row in rows if row["records"] == name and row["ends"] in (None, True)]
-        said.append(" and ".join(f"{number(row[cell]):.2f}×" for row in found))
+        said.append(" and ".join(f"{row[cell]:.2f}×" for row in found))
     return (
         f"The paper’s speedups for 40 and 100 tokens are {said[0]}; ours on held-out records, "
         f"prompt included, {said[1]} in its way, with a draft model and a fixed length, and "
@@ -142,19 +120,12 @@ def _conclude(rows: Rows) -> str:
     )
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    from lab.training.corpus import DATA
-
-    parser.add_argument("--count", type=int, default=12, help="records of each kind")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of Dolly's records")
-
-
 STUDY = Study(
     name="paper",
     title="The paper’s table",
     question="How much faster are 40 and 100 new tokens, prompt included, beside the paper’s?",
     needs="Dolly’s records (--data)",
-    seconds=840,
+    seconds=420,
     columns=(
         Column("case", "Tokens at most, records, end"),
         Column("records", "Records"),
@@ -181,5 +152,5 @@ STUDY = Study(
     ),
     measure=_measure,
     conclude=_conclude,
-    arguments=_arguments,
+    arguments=partial(add_records, count=12, what="records of each kind"),
 )

@@ -13,10 +13,12 @@ import statistics
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -24,11 +26,11 @@ from typing import TYPE_CHECKING
 from lab.answers import turned
 from lab.footprint import high_water_mark
 from lab.prompts import KINDS
-from lab.result import Cell, Chart, Column, Result, Row, Rows, number
-from lab.shapes import SHAPES, model_folder
+from lab.result import Cell, Chart, Column, Result, Row, Rows
+from lab.shapes import SHAPES, random_model
 from lab.spread import Spread
 from lab.study import Setup, Study
-from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
+from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.text.prompt import format_prompt
 from pipeline.text.tokenizer import Tokenizer
 
@@ -64,19 +66,21 @@ class Timed:
         return 1e3 * (self.seconds - first) / (len(self.tokens) - made)
 
 
-def _work(name: str, models: Models, pipe: Connection) -> None:
-    """Answers prompts until there are no more. A failure is a reply, as a text."""
+@cache
+def _loaded(name: str, models: Models) -> Answer:
     from lab.engines.engines import ENGINES
 
     os.dup2(2, 1)  # what engines print is no part of the table
+    return ENGINES[name].load(models)
+
+
+def _answered(name: str, models: Models, prompt: list[int], count: int) -> Timed | str:
+    """An answer of an engine, in the engine's process; or why it failed."""
     try:
-        answer = ENGINES[name].load(models)
-        pipe.send("")
-        while asked := pipe.recv():
-            pipe.send(timed(answer, *asked))
+        return timed(_loaded(name, models), prompt, count)
     except Exception as error:
         line = (str(error).strip() or "no message").splitlines()[0]
-        pipe.send(f"{type(error).__name__}: {line}"[:200])
+        return f"{type(error).__name__}: {line}"[:200]
 
 
 def timed(answer: Answer, prompt: list[int], count: int) -> Timed:
@@ -88,54 +92,35 @@ def timed(answer: Answer, prompt: list[int], count: int) -> Timed:
 
 @dataclass(slots=True)
 class Running:
-    """The process of an engine, and its answers.
+    """An engine, and its answers.
 
     Attributes:
         failed: why it ended; "" while it has not.
     """
 
     name: str
-    pipe: Connection | None = None
     failed: str = ""
     samples: dict[Key, list[Timed]] = field(default_factory=dict)
 
-    @classmethod
-    def start(cls, name: str, models: Models) -> Running:
-        pipe, theirs = get_context("spawn").Pipe()
-        process = get_context("spawn").Process(target=_work, args=(name, models, theirs))
-        process.daemon = True
-        process.start()
-        theirs.close()
-        engine = cls(name, pipe)
-        engine._read()
-        return engine
+    def ask(
+        self, pool: Executor, models: Models, prompt: list[int], count: int, key: Key | None = None
+    ) -> None:
+        """Keeps the answer by its key, unless the engine failed.
 
-    def ask(self, prompt: list[int], count: int, key: Key | None = None) -> None:
-        """Keeps the answer by its key, unless the engine failed."""
-        assert self.pipe is not None
-        if not self.failed:
-            self.pipe.send((prompt, count))
-            reply = self._read()
-            if reply and key:
-                self.samples.setdefault(key, []).append(reply)
-
-    def stop(self) -> None:
-        assert self.pipe is not None
-        if not self.failed:
-            self.pipe.send(None)
-        self.pipe.close()
-
-    def _read(self) -> Timed | None:
-        assert self.pipe is not None
+        Args:
+            pool: the engine's process.
+        """
+        if self.failed:
+            return
         try:
-            reply = self.pipe.recv()
-        except EOFError:
+            reply = pool.submit(_answered, self.name, models, prompt, count).result()
+        except BrokenExecutor:
             reply = "the process ended"
         if isinstance(reply, str):
             self.failed = reply
-            return None
-        assert isinstance(reply, Timed)
-        return reply
+            pool.shutdown()
+        elif key:
+            self.samples.setdefault(key, []).append(reply)
 
     @property
     def answers(self) -> list[Timed]:
@@ -184,20 +169,21 @@ def raced(
         for kind, asked in kinds.items()
         for place, prompt in enumerate(asked[:1] if count > _MANY else asked)
     ] * repeats
-    engines = []
-    for name in names:
-        yield replace(result, planned=0, doing=f"loading {name}")
-        engines.append(Running.start(name, models))
-        engines[-1].ask(encode("Once upon a time"), 40)  # warms up, with none of the prompts
-    result = replace(result, planned=result.done + len(turns))
-    for turn, (prompt, key) in enumerate(turns):
-        for engine in turned(engines, turn):
-            engine.ask(prompt, key[-1], key)
-        result = replace(result, done=result.done + 1)
-        yield result
-    for engine in engines:
-        engine.stop()
-    return engines
+    with ExitStack() as stack:
+        engines = [
+            (Running(name), stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"))))
+            for name in names
+        ]
+        for engine, pool in engines:
+            yield replace(result, planned=0, doing=f"loading {engine.name}")
+            engine.ask(pool, models, encode("Once upon a time"), 40)  # with none of the prompts
+        result = replace(result, planned=result.done + len(turns))
+        for turn, (prompt, key) in enumerate(turns):
+            for engine, pool in turned(engines, turn):
+                engine.ask(pool, models, prompt, key[-1], key)
+            result = result.measured()
+            yield result
+    return [engine for engine, _ in engines]
 
 
 def rows_of(subject: str, engines: Sequence[Running]) -> list[Row]:
@@ -263,8 +249,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
                 known = ((name, ENGINES[name]) for name in names)
                 names = [n for n, each in known if each.autoregressive and not each.reads_gguf]
                 counts = counts[:1]
-                tokenizer = EMBEDDED / "target" / "tokenizer.json"
-                folder = model_folder(SHAPES[subject], "int8", tokenizer, setup.choice.store)
+                folder = yield from random_model(setup, SHAPES[subject])
                 models = Models(folder, folder)
             else:
                 models = for_peers(EMBEDDED_MODELS, Path(made))
@@ -278,14 +263,14 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 def _conclude(rows: Rows) -> str:
     ran = [row for row in rows if row["subject"] == rows[0]["subject"] and not row["failed"]]
-    best = min(ran, key=lambda row: number(row["ms"]))
+    best = min(ran, key=lambda row: row["ms"])
     others = ", ".join(
-        f"{row['engine']} {number(row['over_fastest']):.2f}"
-        for row in sorted(ran, key=lambda row: number(row["ms"]))
+        f"{row['engine']} {row['over_fastest']:.2f}"
+        for row in sorted(ran, key=lambda row: row["ms"])
         if "," not in str(row["engine"]) and row["over_fastest"] is not None
     )
     return (
-        f"The fastest is “{best['engine']}” with {number(best['ms']):.1f} ms per token. Time per "
+        f"The fastest is “{best['engine']}” with {best['ms']:.1f} ms per token. Time per "
         f"token over this project’s fastest autoregression: {others}."
     )
 

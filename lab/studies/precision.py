@@ -10,16 +10,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import Answers, Condition, answered, tabulated
-from lab.footprint import Footprint
-from lab.prompts import KINDS
+from lab.answers import Answers, Condition, answered, both_modes, tabulated
+from lab.footprint import peak_bytes
+from lab.prompts import FIRST
 from lab.quality import Quality, qualities
-from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.study import Setup, Study
-from lab.weights import in_precision
+from lab.weights import pair_in_precision
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.models.pairs import Model, Weights
+from pipeline.models.pairs import Weights
 from pipeline.request import Request
 from pipeline.words import counted, percent
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 _EVERY: tuple[Weights, ...] = ("f32", "fp16", "int8", "int4")
 _REFERENCE: Weights = "f32"
 _USUAL: Weights = "int8"
-_PAIRS: tuple[tuple[Weights, Weights], ...] = (  # of target and draft
+Both = tuple[Weights, Weights]  # of target and draft
+_PAIRS: tuple[Both, ...] = (
     *((weights, weights) for weights in _EVERY),
     *((_USUAL, weights) for weights in _EVERY if weights != _USUAL),
 )
@@ -40,118 +41,96 @@ _TEXTS: Mapping[str, Mapping[str, Any]] = {  # by how they are written
     "greedy": {},
     "sampled": {"temperature": 0.7, "top_p": 0.92},
 }
-_AUTOREGRESSIVE = "autoregressive"
+_SLOW, _FAST = "autoregressive", "speculative"
 
-Qualities = Mapping[tuple[Weights, str], Quality]  # of a target, on a kind of text
-Peaks = Mapping[tuple[Weights, Weights], int | None]
+Qualities = Mapping[str, Mapping[str, Quality]]  # on a kind of text, of a target
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    models: dict[tuple[str, Weights], Model] = {}
-    for role, model in (
-        ("target", setup.choice.pair.target),
-        ("draft", setup.choice.pair.required_draft),
-    ):
-        for weights in _EVERY:
-            models[role, weights] = yield from in_precision(model, weights, setup.choice.store)
-    dollies: dict[tuple[Weights, Weights], Dolly] = {}
-    for target, draft in _PAIRS:
-        pair = replace(
-            setup.choice.pair,
-            target=models["target", target],
-            draft=models["draft", draft],
-            block=None,
-        )
-        dollies[target, draft] = yield from setup.other(pair)
-    requests = [
-        Request(*prompts[0], max_new_tokens=_MAX_NEW_TOKENS, drafter=MODEL.name)
-        for prompts in KINDS.values()
-    ]
-    found: dict[tuple[Weights, str], Quality] = {}
+    dollies: dict[Both, Dolly] = {}
+    for both in _PAIRS:
+        pair = yield from pair_in_precision(setup, *both)
+        dollies[both] = yield from setup.other(replace(pair, block=None))
     tokenizer = dollies[_PAIRS[0]].tokenizer
     targets: dict[str, OVModel] = {
         weights: dollies[weights, weights].models().target for weights in _EVERY
     }
+    found: dict[str, Mapping[str, Quality]] = {}
     for text, shaping in _TEXTS.items():
         params = SamplingParams(**shaping)
-        of_text = yield from qualities(targets, _REFERENCE, tokenizer, params, _MAX_NEW_TOKENS)
-        found |= {(weights, text): of_text[weights] for weights in _EVERY}
-    peaks = yield from _peaks(setup, models, dollies[_PAIRS[0]], requests[0])
-    conditions = [
-        Condition(_name(pair, text, mode), dolly, mode, _TEXTS[text])
-        for pair, dolly in dollies.items()
-        for text in _TEXTS
-        for mode in ("autoregressive", "speculative")
+        found[text] = yield from qualities(targets, _REFERENCE, tokenizer, params, _MAX_NEW_TOKENS)
+    peaks: dict[Both, int | None] = {}
+    for both, dolly in dollies.items():
+        yield Result(doing=f"memory of {' and '.join(both)}")
+        peaks[both] = peak_bytes(
+            setup.choice.store.folder(dolly.pair.target),
+            setup.choice.store.folder(dolly.pair.required_draft),
+            tokenizer.ask(*FIRST[0]),
+            _MAX_NEW_TOKENS,
+        )
+    requests = [
+        Request(*prompt, max_new_tokens=_MAX_NEW_TOKENS, drafter=MODEL.name) for prompt in FIRST
     ]
-    answers = answered(conditions, requests, setup.repeats or _REPEATS)
+    answers = answered(conditions(dollies), requests, setup.repeats or _REPEATS)
     about = dollies[_PAIRS[0]].about
-    yield from tabulated(answers, partial(_rows, found, peaks), about)
+    yield from tabulated(answers, partial(rows_of, found, peaks), about)
 
 
-def _name(pair: tuple[Weights, Weights], text: str, mode: str) -> str:
-    return " ".join((*pair, text, mode))
+def conditions(dollies: Mapping[Both, Dolly]) -> list[Condition]:
+    """Each kind of text with every pair, autoregressive and speculative."""
+    return [
+        condition
+        for both, dolly in dollies.items()
+        for text, shaping in _TEXTS.items()
+        for condition in both_modes(_name(both, text), dolly, shaping)
+    ]
 
 
-def _peaks(
-    setup: Setup, models: Mapping[tuple[str, Weights], Model], dolly: Dolly, request: Request
-) -> Generator[Result, None, Peaks]:
-    """Peak bytes of speculative decoding with each pair of precisions."""
-    found: dict[tuple[Weights, Weights], int | None] = {}
-    store = setup.choice.store
-    for target, draft in _PAIRS:
-        yield Result(doing=f"memory of {target} and {draft}")
-        found[target, draft] = Footprint(
-            target=store.folder(models["target", target]),
-            draft=store.folder(models["draft", draft]),
-            prompt=dolly.tokenizer.ask(request.instruction, request.context),
-            max_new_tokens=request.max_new_tokens,
-        ).peak_bytes()
-    return found
+def _name(both: Both, text: str) -> str:
+    return " ".join((*both, text))
 
 
-def _rows(qualities: Qualities, peaks: Peaks, answers: Answers) -> Iterator[Row]:
-    for pair in _PAIRS:
-        target, draft = pair
+def rows_of(
+    qualities: Qualities, peaks: Mapping[Both, int | None], answers: Answers
+) -> Iterator[Row]:
+    for both in _PAIRS:
         for text in _TEXTS:
-            slow, fast = (_name(pair, text, mode) for mode in ("autoregressive", "speculative"))
-            times = [answers.seconds_per_token(name) for name in (slow, fast)]
-            if None in times:
+            slow, fast = (f"{_name(both, text)} {mode}" for mode in (_SLOW, _FAST))
+            if not (cells := answers.cells(fast, slow)):
                 continue
-            reference = _name(_PAIRS[0], text, _AUTOREGRESSIVE)
-            peak, quality = peaks[pair], qualities[target, text]
-            row: dict[str, Cell] = {
+            target, draft = both
+            peak, quality = peaks[both], qualities[text][target]
+            yield {
                 "pair": f"{target} + {draft}",
                 "text": text,
-                "slow": 1e3 * number(times[0]),
-                "fast": 1e3 * number(times[1]),
-                "speedup": answers.speedup(fast, slow),
-                "over_reference": answers.speedup(fast, reference),
-                "acceptance": answers.acceptance_rate(fast),
+                "slow": cells["ms"] * cells["speedup"],
+                "fast": cells["ms"],
+                "speedup": cells["speedup"],
+                "over_reference": answers.speedup(fast, f"{_name(_PAIRS[0], text)} {_SLOW}"),
+                "acceptance": cells["acceptance"],
                 "memory": None if peak is None else peak / 1e6,
                 "top1": quality.top1,
                 "kl": quality.kl,
                 "identical": answers.identical(fast, slow) if text == "greedy" else None,
             }
-            yield row
 
 
 def _conclude(rows: Rows) -> str:
     greedy = {row["pair"]: row for row in rows if row["text"] == "greedy"}
     first, usual, least = (greedy[f"{w} + {w}"] for w in (_REFERENCE, _USUAL, _EVERY[-1]))
-    gains = [number(row["over_reference"]) for row in (usual, least)]
-    drafts = [number(greedy[f"{_USUAL} + {draft}"]["acceptance"]) for draft in _EVERY]
+    drafts = [greedy[f"{_USUAL} + {draft}"]["acceptance"] for draft in _EVERY]
     return (
-        f"Beside speculation in f32, int8 for both is {_times(gains[0], first)}× as fast and keeps "
-        f"the most likely token at {percent(number(usual['top1']), 1)} of positions, int4 "
-        f"{_times(gains[1], first)}× at {percent(number(least['top1']), 1)}; the draft’s precision "
+        f"Beside speculation in f32, int8 for both is {_times(usual, first)}× as fast and keeps "
+        f"the most likely token at {percent(usual['top1'], 1)} of positions, int4 "
+        f"{_times(least, first)}× at {percent(least['top1'], 1)}; the draft’s precision "
         "moves the acceptance by at most "
         f"{counted(round(100 * (max(drafts) - min(drafts))), 'point')}."
     )
 
 
-def _times(gain: float, first: Row) -> str:
-    """A gain over autoregression in float32, as one over speculation in float32."""
-    return f"{gain / number(first['over_reference']):.2f}"
+def _times(row: Row, first: Row) -> str:
+    """The gain over speculation in float32."""
+    return f"{row['over_reference'] / first['over_reference']:.2f}"
 
 
 STUDY = Study(

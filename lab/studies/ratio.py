@@ -10,15 +10,15 @@ import statistics
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lab.imposed import Imposed, accepted_counts
-from lab.result import Cell, Chart, Column, Mark, Result, Row, Rows, even, number
-from lab.shapes import SHAPES, draft_of, model_folder
+from lab.result import Chart, Column, Mark, Result, Row, Rows, even
+from lab.shapes import SHAPES, draft_of, random_model
 from lab.study import Setup, Study
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import CostModel, Costs
@@ -50,11 +50,25 @@ _PAPER_RATIO, _PAPER = 4.3, {40: 1.46, 100: 1.64}  # its speedups by new tokens 
 
 
 @dataclass(frozen=True, slots=True)
-class Speedup:
-    """The speedup over autoregressive decoding: of a run, and as the cost model predicts it."""
+class Run:
+    """What was measured of a target with one of its drafts, at an acceptance and a K.
 
+    Attributes:
+        measured, predicted: the speedup over autoregressive decoding, as it is and as the cost
+            model has it.
+    """
+
+    target: str
+    ratio: int
+    acceptance: float
+    length: int
     measured: float
     predicted: float
+
+    @property
+    def error(self) -> float:
+        """Of the predicted speedup, as a share of the measured one; not negative."""
+        return abs(self.predicted / self.measured - 1)
 
 
 class Bench:
@@ -73,38 +87,40 @@ class Bench:
         self._draft = partial(draft.sequence, None)
         self._passes = self._target(_PROMPT), self._draft(_PROMPT)
 
-    def speedups(self, length: int, acceptances: Sequence[float]) -> Iterator[list[Speedup]]:
-        """Measures a run at each acceptance with one draft length; yields those measured so far.
+    def speedups(
+        self, length: int, acceptances: Sequence[float], so_far: Result
+    ) -> Generator[Result, None, tuple[list[tuple[float, float]], Result]]:
+        """Measures a run at each acceptance with one draft length.
 
         Autoregressive steps and single passes are measured between the runs. Their medians are
         what all of these runs are compared with.
+
+        Returns:
+            the measured and the predicted speedups; and the result, further by as many runs.
         """
         per_token, steps, passes = list[float](), list[float](), list[tuple[float, float, float]]()
         for acceptance in acceptances:
-            planned = accepted_counts(acceptance, length, self._rounds, self._rng)
-            rounds = self._speculative(length, planned)
+            rounds = self._speculative(length, acceptance)
             emitted = statistics.mean(len(each.tokens) for each in rounds)
             per_token.append(statistics.median(each.seconds for each in rounds) / emitted)
-            steps += [each.seconds for each in self._autoregressive()]
+            lane = Lanes(target=self._target).autoregressive(_PROMPT, _GREEDY, _STEPS + 1)
+            steps += [each.seconds for each in _after_the_first(lane, _STEPS)]
             passes.append(self._single_passes(length))
-            step = statistics.median(steps)
-            one, verify, draft = map(statistics.median, zip(*passes, strict=True))
-            costs = Costs(draft, (one, *[verify] * length)).in_steps  # no pass is in between
-            yield [
-                Speedup(step / seconds, CostModel(imposed, costs, length).speedup)
-                for imposed, seconds in zip(acceptances, per_token, strict=False)
-            ]
+            so_far = so_far.measured()
+            yield so_far
+        step = statistics.median(steps)
+        one, verify, draft = map(statistics.median, zip(*passes, strict=True))
+        costs = Costs(draft, (one, *[verify] * length)).in_steps  # no pass is in between
+        predicted = (CostModel(each, costs, length).speedup for each in acceptances)
+        measured = (step / seconds for seconds in per_token)
+        return [*zip(measured, predicted, strict=True)], so_far
 
-    def _speculative(self, length: int, planned: list[int]) -> list[Step]:
-        accept = Imposed([0, *planned])
-        lanes = Lanes(target=self._target, draft=self._draft, verify=accept)
+    def _speculative(self, length: int, acceptance: float) -> list[Step]:
+        planned = accepted_counts(acceptance, length, self._rounds, self._rng)
+        lanes = Lanes(target=self._target, draft=self._draft, verify=Imposed([0, *planned]))
         budget = (length + 1) * (len(planned) + 2)  # never reached: it would cut the last draft
         lane = lanes.speculative(_PROMPT, _GREEDY, budget, MODEL.name, length)
         return _after_the_first(lane, len(planned))
-
-    def _autoregressive(self) -> list[Step]:
-        lane = Lanes(target=self._target).autoregressive(_PROMPT, _GREEDY, _STEPS + 1)
-        return _after_the_first(lane, _STEPS)
 
     def _single_passes(self, length: int) -> tuple[float, float, float]:
         """Seconds of a step, of verifying a draft, and of drafting a token."""
@@ -119,44 +135,17 @@ class Bench:
 
 def _after_the_first(lane: Iterator[Event], count: int) -> list[Step]:
     """So many steps. The first is left out: the plugin prepares passes of its size."""
-    steps = list[Step]()
-    for event in lane:
-        if isinstance(event, Step):
-            steps.append(event)
-        if len(steps) > count:
-            break
-    return steps[1:]
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What was measured of a target with one of its drafts, at an acceptance and a K."""
-
-    target: str
-    ratio: int
-    acceptance: float
-    length: int
-    speedup: Speedup
-
-    @property
-    def error(self) -> float:
-        """Of the predicted speedup, as a share of the measured one; not negative."""
-        return abs(self.speedup.predicted / self.speedup.measured - 1)
+    steps = (event for event in lane if isinstance(event, Step))
+    return [*islice(steps, count + 1)][1:]
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    store = setup.choice.store
-    tokenizer = store.folder(setup.choice.pair.target) / "tokenizer.json"
     folders: dict[str, tuple[Path, dict[int, Path]]] = {}
     for name in TARGETS:
         target, drafts = SHAPES[name], dict[int, Path]()
         for ratio in RATIOS:
-            yield Result(doing=f"making a draft {ratio}× smaller than {name}, random weights")
-            drafts[ratio] = model_folder(
-                draft_of(target.parameters / ratio), "int8", tokenizer, store
-            )
-        yield Result(doing=f"making {name}, random weights")
-        folders[name] = model_folder(target, "int8", tokenizer, store), drafts
+            drafts[ratio] = yield from random_model(setup, draft_of(target.parameters / ratio))
+        folders[name] = (yield from random_model(setup, target)), drafts
     yield from measured(folders, ACCEPTANCES, LENGTHS, setup.repeats or _ROUNDS)
 
 
@@ -189,115 +178,88 @@ def measured(
             draft.warm_up()
             bench = Bench(target, draft, rounds)
             for length in lengths:
-                for speedups in bench.speedups(length, acceptances):
-                    made = [
-                        Run(name, ratio, acceptance, length, speedup)
-                        for acceptance, speedup in zip(acceptances, speedups, strict=False)
-                    ]
-                    result = replace(result, done=result.done + 1)
-                    yield result
-                runs += made
+                speedups, result = yield from bench.speedups(length, acceptances, result)
+                for acceptance, (speed, predicted) in zip(acceptances, speedups, strict=True):
+                    runs.append(Run(name, ratio, acceptance, length, speed, predicted))
             result = replace(result, rows=tuple(rows_of(runs)))
             yield result
 
 
 def rows_of(runs: Sequence[Run]) -> Iterator[Row]:
     """A row for each ratio and acceptance, over all targets that are measured."""
-    for ratio in dict.fromkeys(run.ratio for run in runs):
-        for acceptance in dict.fromkeys(run.acceptance for run in runs):
-            here = [each for each in runs if (each.ratio, each.acceptance) == (ratio, acceptance)]
-            best = {
-                name: max((run for run in here if run.target == name), key=_speed)
-                for name in dict.fromkeys(run.target for run in here)
-            }
-            by_length = {
-                length: statistics.median(_speed(run) for run in here if run.length == length)
-                for length in dict.fromkeys(run.length for run in here)
-            }
-            row: dict[str, Cell] = {
-                "ratio": f"{ratio}×",
-                "acceptance": acceptance,
-                "speedup": statistics.median(map(_speed, best.values())),
-                "lowest": min(map(_speed, best.values())),
-                "highest": max(map(_speed, best.values())),
-                "predicted": statistics.median(run.speedup.predicted for run in best.values()),
-                "error": statistics.median(run.error for run in here),
-                "length": max(by_length, key=by_length.__getitem__),
-                **{name: _speed(run) for name, run in best.items()},
-                **{f"k{length}": speed for length, speed in by_length.items()},
-            }
-            yield {
-                name: round(cell, _DIGITS) if isinstance(cell, float) else cell
-                for name, cell in row.items()
-            }
+    groups: dict[tuple[int, float], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.ratio, run.acceptance), []).append(run)
+    for (ratio, acceptance), here in groups.items():
+        best: dict[str, Run] = {}
+        by_length: dict[int, list[float]] = {}
+        for run in here:
+            best[run.target] = max(best.get(run.target, run), run, key=_speed)
+            by_length.setdefault(run.length, []).append(run.measured)
+        medians = {length: statistics.median(each) for length, each in by_length.items()}
+        speeds = {name: run.measured for name, run in best.items()}
+        cells = {
+            "acceptance": acceptance,
+            "speedup": statistics.median(speeds.values()),
+            "lowest": min(speeds.values()),
+            "highest": max(speeds.values()),
+            "predicted": statistics.median(run.predicted for run in best.values()),
+            "error": statistics.median(run.error for run in here),
+            **speeds,
+            **{f"k{length}": speed for length, speed in medians.items()},
+        }
+        row: dict[str, str | float] = {name: round(cell, _DIGITS) for name, cell in cells.items()}
+        yield row | {"ratio": f"{ratio}×", "length": max(medians, key=medians.__getitem__)}
 
 
 def _speed(run: Run) -> float:
-    return run.speedup.measured
+    return run.measured
 
 
 # --- what came out --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """The speedup of a ratio by acceptance.
-
-    Attributes:
-        ratio: target over draft, in parameters.
-        points: acceptances, ascending, with their speedups.
-    """
-
-    ratio: float
-    points: tuple[tuple[float, float], ...]
-
-    def reaches(self, speedup: float) -> float | None:
-        """The acceptance from which it is that fast; None if it never is."""
-        for (before, low), (after, high) in pairwise(self.points):
-            if low >= speedup:
-                return before
-            if high >= speedup:
-                return before + (after - before) * (speedup - low) / (high - low)
-        return None
-
-    def between(self, other: Curve, ratio: float) -> Curve:
-        """The curve of a ratio between both, interpolated over the logarithm of the ratio."""
-        share = math.log(ratio / self.ratio) / math.log(other.ratio / self.ratio)
-        points = (
-            (at, (1 - share) * mine + share * theirs)
-            for (at, mine), (_, theirs) in zip(self.points, other.points, strict=True)
-        )
-        return Curve(ratio, tuple(points))
+Curve = dict[float, float]  # the speedup of a ratio by acceptance, ascending
 
 
-def _curves(rows: Rows) -> list[Curve]:
-    """Of each ratio, ascending."""
-    points: dict[str, list[tuple[float, float]]] = {}
+def _curves(rows: Rows) -> dict[float, Curve]:
+    """By ratio, ascending."""
+    curves: dict[float, Curve] = {}
     for row in rows:
-        point = number(row["acceptance"]), number(row["speedup"])
-        points.setdefault(str(row["ratio"]), []).append(point)
-    return [Curve(float(ratio.rstrip("×")), tuple(each)) for ratio, each in points.items()]
+        curve = curves.setdefault(float(row["ratio"].rstrip("×")), {})
+        curve[row["acceptance"]] = row["speedup"]
+    return curves
+
+
+def _reaches(curve: Curve, speedup: float) -> float | None:
+    """The acceptance from which it is that fast; None if it never is."""
+    for (before, low), (after, high) in pairwise(curve.items()):
+        if low >= speedup:
+            return before
+        if high >= speedup:
+            return before + (after - before) * (speedup - low) / (high - low)
+    return None
 
 
 def _conclude(rows: Rows) -> str:
     curves = _curves(rows)
-    typical = {curve.ratio: dict(curve.points)[_TYPICAL] for curve in curves}
+    typical = {ratio: curve[_TYPICAL] for ratio, curve in curves.items()}
     pays = [ratio for ratio, speedup in typical.items() if speedup > 1]
     least = min(pays, default=math.inf)
     answer = f"No, {least:g}× is enough" if least < _ASKED else "Yes"
-    error = statistics.median(number(row["error"]) for row in rows)
+    error = statistics.median(row["error"] for row in rows)
     return (
         f"{answer}, if {percent(_TYPICAL)} of tested drafts are accepted: drafts "
         f"{_listed(f'{ratio:g}×' for ratio in typical)} smaller than the target then run at "
         f"{_listed(f'{speedup:.2f}×' for speedup in typical.values())} autoregression. "
-        f"They pay from an acceptance of {_listed(map(_from, curves))} on. Medians of the targets "
-        f"at the fastest K, with random weights and imposed acceptance; the cost model's median "
-        f"error is {percent(error, 1)}."
+        f"They pay from an acceptance of {_listed(map(_from, curves.values()))} on. Medians of the "
+        f"targets at the fastest K, with random weights and imposed acceptance; the cost model's "
+        f"median error is {percent(error, 1)}."
     )
 
 
 def _from(curve: Curve) -> str:
-    found = curve.reaches(1.0)
+    found = _reaches(curve, 1.0)
     return "none" if found is None else percent(found)
 
 
@@ -307,14 +269,17 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _paper(rows: Rows) -> list[Mark]:
-    """The paper's speedups, at the acceptance that its ratio needs for them here."""
-    for smaller, larger in pairwise(_curves(rows)):
-        if smaller.ratio <= _PAPER_RATIO < larger.ratio:
-            curve = smaller.between(larger, _PAPER_RATIO)
+    """The paper's speedups, at the acceptance that its ratio needs for them here: on the curve
+    between those of two ratios, interpolated over the logarithm of the ratio.
+    """
+    for (ratio, smaller), (next_ratio, larger) in pairwise(_curves(rows).items()):
+        if ratio <= _PAPER_RATIO < next_ratio:
+            share = math.log(_PAPER_RATIO / ratio) / math.log(next_ratio / ratio)
+            curve = {at: (1 - share) * speed + share * larger[at] for at, speed in smaller.items()}
             return [
                 Mark(at, speedup, f"the paper, {_PAPER_RATIO}×, {tokens} tokens: {speedup}×")
                 for tokens, speedup in _PAPER.items()
-                if (at := curve.reaches(speedup)) is not None
+                if (at := _reaches(curve, speedup)) is not None
             ]
     return []
 

@@ -10,25 +10,33 @@ length. Each speedup is over autoregression with the same models and cache.
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import Answer, Answers, Condition, answered, seconds_of, tabulated
+from lab.answers import (
+    Answers,
+    Condition,
+    answered,
+    seconds_of,
+    tabulated,
+    tests_at,
+)
 from lab.draft_lengths import AUTO, NONE
-from lab.prompts import CODE, evenly
-from lab.result import Chart, Column, Result, Row, Rows, even, number
+from lab.prompts import CODE, add_records, evenly
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.studies.paper import PAPER
 from lab.study import Setup, Study
-from lab.weights import in_precision
+from lab.training.corpus import held_out
+from lab.weights import pair_in_precision
 from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.request import Request
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
+    from pipeline.trace.record import Lane
 
 BUDGETS = (*PAPER,)
 HYBRID_AUTO = f"{HYBRID.name}, {AUTO}"
@@ -89,23 +97,18 @@ def cases(
     return every + [Case(weights[0], "greedy", cache, d) for cache in others for d in drafts]
 
 
-def seconds_per_token(answers: Sequence[Answer], budget: int) -> float:
+def seconds_per_token(lanes: Sequence[Lane], budget: int) -> float:
     """Of the first `budget` tokens of each answer, their prompts included."""
-    tokens = sum(min(len(answer.lane.tokens), budget) for answer in answers)
-    seconds = (answer.lane.prefill_s + seconds_of(answer.lane, budget) for answer in answers)
-    return sum(seconds) / tokens
+    tokens = sum(min(len(lane.tokens), budget) for lane in lanes)
+    return sum(lane.prefill_s + seconds_of(lane, budget) for lane in lanes) / tokens
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from lab.training.corpus import held_out
-
-    options, pair, store = setup.options, setup.choice.pair, setup.choice.store
+    options = setup.options
     dollies: dict[str, Dolly] = {}
     for weights in options.combinations:
-        larger, smaller = weights.split("/")
-        target = yield from in_precision(pair.target, larger, store)
-        draft = yield from in_precision(pair.required_draft, smaller, store)
-        dollies[weights] = yield from setup.other(replace(pair, target=target, draft=draft))
+        pair = yield from pair_in_precision(setup, *weights.split("/"))
+        dollies[weights] = yield from setup.other(pair)
     records = evenly(held_out(options.data), options.count)
     questions = [(record.instruction, record.context) for record in records]
     prompts = questions + [(code, "") for code in evenly(CODE, options.code)]
@@ -123,48 +126,46 @@ def rows_of(every: Sequence[Case], questions: int, answers: Answers) -> Iterator
     Args:
         questions: so many of the requests, the first, are questions; the others ask for code.
     """
+    budget = max(BUDGETS)
     for case in every:
         both = ({a.request for a in answers.of(each.name)} for each in (case, case.baseline))
         requests = set.intersection(*both)
         if not requests:
             continue
-        made = answers.of(case.name, requests)
-        tests = [answers.tests_at(case.name, place, requests) for place in _PLACES]
-        speedup = partial(_speedup, answers, case)
-        about_code = {request for request in requests if request >= questions}
+        here, about_code = answers.within(requests), {r for r in requests if r >= questions}
+        lanes = here.lanes(case.name)
+        tests = {f"place{place}": tests_at(lanes, place) for place in _PLACES}
+        greedy = case.sampling == "greedy"
         yield {
             "kind": case.kind,
             "drafts": case.drafts,
             "requests": len(requests),
-            "ms": 1e3 * seconds_per_token(made, max(BUDGETS)),
-            **{f"x{budget}": speedup(budget, requests) for budget in BUDGETS},
-            "questions": speedup(max(BUDGETS), requests - about_code),
-            "code": speedup(max(BUDGETS), about_code),
-            "accepted": answers.acceptance_rate(case.name, requests),
-            "yield": answers.block_efficiency(case.name, requests),
-            **{f"place{place}": _share(*at) for place, at in enumerate(tests, 1)},
-            "same": answers.identical(case.name, case.baseline.name, requests)
-            if case.sampling == "greedy"
-            else None,
+            "ms": 1e3 * seconds_per_token(lanes, budget),
+            **{f"x{each}": _speedup(here, case, each) for each in BUDGETS},
+            "questions": _speedup(here.within(requests - about_code), case, budget),
+            "code": _speedup(here.within(about_code), case, budget),
+            "accepted": here.acceptance_rate(case.name),
+            "yield": here.block_efficiency(case.name),
+            **{
+                f"place{p}": passed / count if count else None
+                for p, (count, passed) in tests.items()
+            },
+            "same": here.identical(case.name, case.baseline.name) if greedy else None,
         }
 
 
-def _speedup(answers: Answers, case: Case, budget: int, requests: Collection[int]) -> float | None:
+def _speedup(answers: Answers, case: Case, budget: int) -> float | None:
     """Over the case's baseline, which has answered these requests too; None without any."""
-    if not requests:
+    slow, fast = (answers.lanes(each.name) for each in (case.baseline, case))
+    if not fast:
         return None
-    slow, fast = (answers.of(each.name, requests) for each in (case.baseline, case))
     return seconds_per_token(slow, budget) / seconds_per_token(fast, budget)
-
-
-def _share(tested: int, accepted: int) -> float | None:
-    return accepted / tested if tested else None
 
 
 def _conclude(rows: Rows) -> str:
     drafting = [row for row in rows if row["drafts"] not in (NONE, AUTO, HYBRID_AUTO)]
-    best = max(drafting, key=lambda row: number(row[f"x{max(BUDGETS)}"]))
-    gains = " and ".join(f"{number(best[f'x{budget}']):.2f}×" for budget in BUDGETS)
+    best = max(drafting, key=lambda row: row[f"x{max(BUDGETS)}"])
+    gains = " and ".join(f"{best[f'x{budget}']:.2f}×" for budget in BUDGETS)
     paper = " and ".join(f"{slow / fast:.2f}×" for slow, fast in PAPER.values())
     return (
         f"With a draft model and a fixed length, the paper’s way, the best of {len(drafting)} "
@@ -178,8 +179,6 @@ def _exact(rows: Rows) -> bool:
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    from lab.training.corpus import DATA
-
     def several(name: str, default: Sequence[str], help_: str) -> None:
         parser.add_argument(name, nargs="+", default=default, choices=default, help=help_)
 
@@ -187,9 +186,8 @@ def _arguments(parser: ArgumentParser) -> None:
     several("--sampling", [*_SAMPLING], "greedy, sampled or both")
     several("--lengths", _LENGTHS, "draft lengths")
     several("--caches", _CACHES, "kinds of KV cache; those after the first greedily only")
-    parser.add_argument("--count", type=int, default=20, help="held-out records")
     parser.add_argument("--code", type=int, default=len(CODE), help="requests for code")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of Dolly's records")
+    add_records(parser, 20, "held-out records")
 
 
 STUDY = Study(

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from lab.answers import Answers, answered, tabulated
-from lab.draft_lengths import (
-    COLUMNS,
-    LENGTHS,
-    NONE,
-    REPEATS,
-    auto,
-    best_fixed,
-    conditions,
-    row_of,
-)
-from lab.result import Chart, Column, Result, Row, Rows, number
+from lab.draft_lengths import COLUMNS, NONE, REPEATS, auto, best_fixed, conditions, rows_of
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 
 
@@ -26,10 +17,9 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 
 def _rows(answers: Answers) -> Iterator[Row]:
-    for length in LENGTHS:
-        if row := row_of(answers, length):
-            low, high = answers.extremes(length)
-            yield {**row, "fastest": 1e3 * low, "slowest": 1e3 * high}
+    for row in rows_of(answers):
+        low, high = answers.extremes(row["length"])
+        yield {**row, "fastest": 1e3 * low, "slowest": 1e3 * high}
 
 
 def _conclude(rows: Rows) -> str:
@@ -43,7 +33,7 @@ def _conclude(rows: Rows) -> str:
 
 def _autoregression(rows: Rows) -> float | None:
     """Milliseconds per token without drafting; None before they are measured."""
-    return next((number(row["ms"]) for row in rows if row["length"] == NONE), None)
+    return next((row["ms"] for row in rows if row["length"] == NONE), None)
 
 
 STUDY = Study(

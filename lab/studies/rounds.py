@@ -10,23 +10,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from lab.result import Cell, Chart, Column, Result, Rows, number
-from lab.spread import Spread
+from lab.answers import answered, both_modes
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Drafted, Step
-from pipeline.decoding.lanes import Lanes
 from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.kv_cache.uncached import UNCACHED
-from pipeline.trace.record import Lane
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
     from pipeline.dolly import Dolly
@@ -36,39 +36,40 @@ _REPEATS = 15
 CONTEXTS = (64, 256, 512, 900)
 _K = 4
 _TOKEN = 17  # any token: the time does not depend on it
+_SAMPLED = {"temperature": 0.7, "top_p": 0.92}
+_MAX_NEW_TOKENS = 40  # of the answers in the exact and in the fastest mode
 
 
-def _rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[dict[str, Cell]]:
+# --- rollback -------------------------------------------------------------------------------------
+
+
+def _rollback_costs(dolly: Dolly, kv_cache: str, repeats: int) -> list[Row]:
     """For each context, the milliseconds of a verification, and of rolling it back."""
-    results: list[dict[str, Cell]] = []
-    target = dolly.models(kv_cache).target
-    for context in CONTEXTS:
-        sequence = target.sequence()
-        plain: list[float] = []
-        rolled: list[float] = []
-        calls: list[float] = []
-        for turn in range(2 * repeats):
-            rolls = (turn + turn // 2) % 2 == 0  # in the order ABBA, so that drift cancels
-            _refill(sequence, context + _K * rolls)
-            if rolls:
-                start = perf_counter()
-                sequence.rollback(context)
-                calls.append(perf_counter() - start)
-            (rolled if rolls else plain).append(sequence.time_forward(_K + 1))
-        call = statistics.median(calls)
-        added = max(0.0, statistics.median(rolled) - statistics.median(plain))
-        results.append(
-            {
-                "kv_cache": kv_cache,
-                "context": context,
-                "round_ms": 1e3 * statistics.median(plain),
-                "call_ms": 1e3 * call,
-                "added_ms": 1e3 * added,
-                "rollback_ms": 1e3 * (call + added),
-                "share": (call + added) / statistics.median(plain),
-            }
-        )
-    return results
+    return [_rollback_cost(dolly, kv_cache, context, repeats) for context in CONTEXTS]
+
+
+def _rollback_cost(dolly: Dolly, kv_cache: str, context: int, repeats: int) -> Row:
+    sequence = dolly.models(kv_cache).target.sequence()
+    plain, rolled, calls = list[float](), list[float](), list[float]()
+    for turn in range(2 * repeats):
+        rolls = (turn + turn // 2) % 2 == 0  # in the order ABBA, so that drift cancels
+        _refill(sequence, context + _K * rolls)
+        if rolls:
+            start = perf_counter()
+            sequence.rollback(context)
+            calls.append(perf_counter() - start)
+        (rolled if rolls else plain).append(sequence.time_forward(_K + 1))
+    verification, call = statistics.median(plain), statistics.median(calls)
+    added = max(0.0, statistics.median(rolled) - verification)
+    return {
+        "kv_cache": kv_cache,
+        "context": context,
+        "round_ms": 1e3 * verification,
+        "call_ms": 1e3 * call,
+        "added_ms": 1e3 * added,
+        "rollback_ms": 1e3 * (call + added),
+        "share": (call + added) / verification,
+    }
 
 
 def _refill(sequence: OVCausalLM, length: int) -> None:
@@ -78,155 +79,119 @@ def _refill(sequence: OVCausalLM, length: int) -> None:
     sequence.forward([_TOKEN], logits_to_keep=1, pad_to=_K + 1)
 
 
-def _answers(dolly: Dolly, **settings: object) -> list[Lane]:
-    """Both lanes of a race on each of the pair's examples."""
-    lanes: list[Lane] = []
-    for example in dolly.pair.examples:
-        request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
-        lanes += dolly.start(request).finish().lanes.values()
-    return lanes
-
-
-@dataclass
-class Spent:
-    """Seconds of a round, added up: of the models' runs alone, and of whole forward passes."""
-
-    runs: float = 0.0
-    passes: float = 0.0
-    drafting: float = 0.0  # of the draft's passes, a part of `passes`
-
-
-class TimedRequest:
-    """An infer request that adds up the seconds of its runs."""
-
-    def __init__(self, request: Any, spent: Spent) -> None:
-        self._request, self._spent, self._start = request, spent, 0.0
-
-    def start_async(self) -> None:
-        self._start = perf_counter()
-        self._request.start_async()
-
-    def wait(self) -> None:
-        self._request.wait()
-        self._spent.runs += perf_counter() - self._start
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._request, name)
-
-
-class TimedModel:
-    """A model whose forward passes add up their seconds; all else is the model's.
-
-    Args:
-        sequence: that runs its infer request.
-    """
-
-    def __init__(self, model: Any, sequence: Any, spent: Spent, drafts: bool) -> None:
-        self._model, self._spent, self._drafts = model, spent, drafts
-        sequence._request = TimedRequest(sequence._request, spent)
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        start = perf_counter()
-        output = self._model.forward(*arguments, **named)
-        seconds = perf_counter() - start
-        self._spent.passes += seconds
-        self._spent.drafting += seconds * self._drafts
-        return output
-
-    def __len__(self) -> int:
-        return len(self._model)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
-def _timed(lanes: Lanes, spent: Spent) -> Lanes:
-    """The same lanes, whose models add up what they take."""
-
-    def model(new: Callable[..., Any], drafts: bool) -> Callable[..., Any]:
-        def timed(*prompt: Any) -> TimedModel:
-            made = new(*prompt)
-            return TimedModel(made, getattr(made, "_sequence", made), spent, drafts)
-
-        return timed
-
-    return replace(
-        lanes,
-        target=model(lanes.target, False),
-        draft=model(lanes.draft, True) if lanes.draft else None,
-        block_draft=model(lanes.block_draft, True) if lanes.block_draft else None,
+def _compared(costs: Sequence[Row]) -> tuple[Row, ...]:
+    """With what is saved over states that are trimmed."""
+    trimmed = {row["context"]: row for row in costs if row["kv_cache"] == STATEFUL.name}
+    return tuple(
+        {**row, "saved_ms": trimmed[row["context"]]["rollback_ms"] - row["rollback_ms"]}
+        for row in costs
     )
 
 
-def _outside_shares(dolly: Dolly, draft_length: int, **settings: object) -> dict[str, Spread]:
+# --- what is outside of the models' runs ----------------------------------------------------------
+
+
+def _outside_shares(dolly: Dolly, draft_length: int, **settings: Any) -> dict[str, float]:
     """Percent of a speculative round outside the models' runs, and of its parts: the inputs and
-    outputs of the runs, what else is done to draft, and to accept and roll back.
+    outputs of the runs, what else is done to draft, and to accept and roll back. Medians.
     """
     shares: dict[str, list[float]] = {}
     drafter = (BLOCK if dolly.models().block_draft else MODEL).name
     for example in dolly.pair.examples:
-        request = Request(example.instruction, example.context, **settings)  # type: ignore[arg-type]
-        spent = Spent()
-        lanes = _timed(dolly.lanes(request), spent)
+        request = Request(example.instruction, example.context, **settings)
+        spent: Counter[str] = Counter()  # seconds of the round
+        whole = dolly.lanes(request)
+        lanes = replace(
+            whole,
+            target=_timed(whole.target, spent, "passes"),
+            draft=whole.draft and _timed(whole.draft, spent, "passes", "drafting"),
+            block_draft=whole.block_draft
+            and _timed(whole.block_draft, spent, "passes", "drafting"),
+        )
         prompt = dolly.tokenizer.ask(request.instruction, request.context)
         sampling, budget = request.sampling, request.max_new_tokens
         for event in lanes.speculative(prompt, sampling, budget, drafter, draft_length):
             if isinstance(event, Step):
                 parts = {
-                    "outside": event.seconds - spent.runs,
-                    "inputs and outputs": spent.passes - spent.runs,
-                    "drafting": event.draft_s - spent.drafting,
+                    "outside": event.seconds - spent["runs"],
+                    "inputs and outputs": spent["passes"] - spent["runs"],
+                    "drafting": event.draft_s - spent["drafting"],
                     "accepting": event.other_s,
                 }
                 for name, seconds in parts.items():
                     shares.setdefault(name, []).append(100 * seconds / event.seconds)
             if not isinstance(event, Drafted):
-                spent.runs = spent.passes = spent.drafting = 0.0
-    return {name: Spread.of(samples) for name, samples in shares.items()}
+                spent.clear()
+    return {name: statistics.median(samples) for name, samples in shares.items()}
+
+
+def _timed(new: Callable[..., Any], spent: Counter[str], *names: str) -> Callable[..., Any]:
+    """Makes sequences whose forward passes add their seconds to these of `spent`, and the runs of
+    their infer requests to "runs".
+    """
+
+    def timed(call: Callable[..., Any], *names: str) -> Callable[..., Any]:
+        def calling(*arguments: Any, **named: Any) -> Any:
+            start = perf_counter()
+            value = call(*arguments, **named)
+            spent.update(dict.fromkeys(names, perf_counter() - start))
+            return value
+
+        return calling
+
+    def make(*prompt: Any) -> Any:
+        made = new(*prompt)
+        made.forward = timed(made.forward, *names)
+        request = getattr(made, "_sequence", made)._request  # a block draft has a sequence
+        for name in ("start_async", "wait"):
+            setattr(request, name, timed(getattr(request, name), "runs"))
+        return made
+
+    return make
+
+
+# --- measuring ------------------------------------------------------------------------------------
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     from pipeline.dolly import Dolly
 
     dolly = yield from setup.pair()
-    lossy = Dolly(setup.choice.pair, lossless=False, store=setup.choice.store)
+    modes = {
+        "lossless": dolly,
+        "fastest": Dolly(setup.choice.pair, lossless=False, store=setup.choice.store),
+    }
     repeats = setup.repeats or _REPEATS
     caches = [name for name, policy in POLICIES.items() if policy.exact and name != UNCACHED.name]
-    sampled = {"temperature": 0.7, "top_p": 0.92}
-    ways = [
+    ways: list[tuple[str, int, dict[str, float]]] = [
         (f"{name}, K = {length}", length, settings)
-        for name, settings in (("greedy", {}), ("sampled", sampled))
+        for name, settings in (("greedy", {}), ("sampled", _SAMPLED))
         for length in (_K, MAX_DRAFT_LENGTH)
     ]
-    result = Result(pair=dolly.about, planned=len(caches) + len(ways) + repeats + 1)
+    result = Result(pair=dolly.about, planned=len(caches) + len(ways) + 2)
 
-    def one_more() -> Result:
-        nonlocal result
-        result = replace(result, done=result.done + 1)
-        return result
-
-    costs: list[dict[str, Cell]] = []
+    costs: list[Row] = []
     for kv_cache in caches:
         costs += _rollback_costs(dolly, kv_cache, repeats)
-        yield one_more()
-    trimmed = {row["context"]: row for row in costs if row["kv_cache"] == STATEFUL.name}
-    for row in costs:
-        row["saved_ms"] = number(trimmed[row["context"]]["rollback_ms"]) - number(
-            row["rollback_ms"]
-        )
+        result = result.measured()
+        yield result
+
     shares: dict[str, dict[str, float]] = {}
     for name, length, settings in ways:
-        found = _outside_shares(dolly, length, **settings)
-        shares[name] = {part: spread.median for part, spread in found.items()}
-        yield one_more()
-    times: dict[str, list[float]] = {}
-    for turn in range(repeats):
-        both = [("lossless", dolly), ("fastest", lossy)]
-        for name, pair in both[:: 1 if turn % 2 else -1]:
-            for place, lane in enumerate(_answers(pair, max_new_tokens=40)):
-                lane_name = f"{name} {('autoregressive', 'speculative')[place % 2]}"
-                times.setdefault(lane_name, []).append(1e3 * (lane.seconds_per_token or 0))
-        yield one_more()
+        shares[name] = _outside_shares(dolly, length, **settings)
+        result = result.measured()
+        yield result
+
+    conditions = [*chain.from_iterable(both_modes(*mode) for mode in modes.items())]
+    requests = [
+        Request(example.instruction, example.context, max_new_tokens=_MAX_NEW_TOKENS)
+        for example in dolly.pair.examples
+    ]
+    for answers in answered(conditions, requests, repeats):  # noqa: B007  # used below
+        yield result
+    result = result.measured()
+    yield result
+
     passes: dict[str, dict[str, Any]] = {}
     models = dolly.models()
     for name, model in (("target", models.target), ("draft", models.required_draft)):
@@ -235,17 +200,20 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         passes[name] = {"run_ms": run_ms, "switch_ms": 1e3 * by_size.switch}
     figures = {
         "outside_percent": shares,
-        "ms_per_token": {name: statistics.median(each) for name, each in sorted(times.items())},
+        "ms_per_token": {
+            each.name: statistics.median(
+                1e3 * (lane.seconds_per_token or 0.0) for lane in answers.lanes(each.name)
+            )
+            for each in conditions
+        },
         "widths": passes,
     }
-    yield replace(one_more(), rows=tuple(costs), figures=figures)
+    yield replace(result.measured(*_compared(costs)), figures=figures)
 
 
 def _conclude(rows: Rows) -> str:
-    longest = max(number(row["context"]) for row in rows)
-    last = {
-        row["kv_cache"]: number(row["rollback_ms"]) for row in rows if row["context"] == longest
-    }
+    longest = max(row["context"] for row in rows)
+    last = {row["kv_cache"]: row["rollback_ms"] for row in rows if row["context"] == longest}
     others = ", ".join(
         f"{ms:.1f} ms ({name})" for name, ms in last.items() if name != DEFAULT_POLICY
     )

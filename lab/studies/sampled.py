@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from lab.result import Cell, Chart, Column, Result, Rows, number
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.studies.recalled import recalled
 from lab.study import Setup, Study
+from lab.training.corpus import DATA, Record, held_out
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import AcceptanceStats, Costs
-from pipeline.decoding.events import AUTOREGRESSIVE, Event, Origin, Step
+from pipeline.decoding.events import AUTOREGRESSIVE, Origin, Step
 from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.lm import CausalLM
 from pipeline.decoding.sampling import Probs, SamplingParams, probabilities, sample
@@ -39,7 +40,6 @@ from pipeline.request import MAX_DRAFT_LENGTH, Request
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, POLICIES
 
 if TYPE_CHECKING:  # importing it loads OpenVINO
-    from lab.training.corpus import Record
     from pipeline.dolly import Dolly
 
 Outcome = tuple[int, ...]  # the first tokens of a text
@@ -78,31 +78,21 @@ class Context:
     probs: dict[Outcome, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Variant:
-    """A way to decode. Without a drafter, it is autoregressive.
+    """A way to decode, and how well its texts follow the target.
 
     Attributes:
-        verify: how drafts are verified.
-        verification: its name.
+        drafter: "" is autoregressive.
+        verification: the name of `verify`, which verifies drafts.
+        p_values: of the contexts, in their order.
+        rounds, drafted, tested, accepted: counted in all draws.
     """
 
     drafter: str = ""
     draft_length: DraftLength = "fixed"
     verification: str = "token"
     verify: Verify = verify
-
-
-@dataclass(slots=True)
-class Fit:
-    """How well the texts of a variant follow the target.
-
-    Attributes:
-        p_values: of the contexts, in their order.
-        rounds, drafted, tested, accepted: counted in all draws.
-    """
-
-    variant: Variant
     p_values: list[float] = field(default_factory=list)
     rounds: int = 0
     drafted: int = 0
@@ -116,14 +106,13 @@ class Fit:
         self.accepted += step.accepted
 
     @property
-    def row(self) -> dict[str, Cell]:
-        variant, (distance, p) = self.variant, uniformity(self.p_values)
-        drafted = f"{variant.drafter}, {variant.draft_length}"
+    def row(self) -> Row:
+        distance, p = uniformity(self.p_values)
         return {
-            "variant": drafted if variant.drafter else AUTOREGRESSIVE,
-            "drafter": variant.drafter,
-            "draft_length": variant.draft_length,
-            "verification": variant.verification,
+            "variant": f"{self.drafter}, {self.draft_length}" if self.drafter else AUTOREGRESSIVE,
+            "drafter": self.drafter,
+            "draft_length": self.draft_length,
+            "verification": self.verification,
             "acceptance": self.accepted / self.tested if self.tested else None,
             "drafted": self.drafted / self.rounds,
             "distance": distance,
@@ -182,7 +171,8 @@ def uniformity(p_values: Sequence[float]) -> tuple[float, float]:
 # --- what is compared -----------------------------------------------------------------------------
 
 
-def _variants() -> Iterator[Variant]:
+def variants() -> Iterator[Variant]:
+    """All exact ways to decode, and last the wrong verifier."""
     yield Variant()
     lengths: tuple[DraftLength, ...] = get_args(DraftLength)
     for name, drafter in DRAFTERS.items():
@@ -192,6 +182,7 @@ def _variants() -> Iterator[Variant]:
                 # A copy is verified token by token.
                 if verifier.exact and (samples or verifier.verify is verify):
                     yield Variant(name, length, verification, verifier.verify)
+    yield Variant("model", "fixed", "wrong: no residual", without_residual)
 
 
 def without_residual(
@@ -209,10 +200,6 @@ def without_residual(
     return replace(verdict, token=sample(target_probs[verdict.accepted], rng))
 
 
-VARIANTS = tuple(_variants())
-CONTROL = Variant("model", "fixed", "wrong: no residual", without_residual)
-
-
 class _FixedCosts(AcceptanceStats):
     """Passes that are recalled take no time, so their cost is assumed and kept."""
 
@@ -220,25 +207,10 @@ class _FixedCosts(AcceptanceStats):
         pass
 
 
-@dataclass(slots=True)
-class Certificate:
-    """The fits so far: of every variant, and last of the wrong verifier."""
-
-    fits: list[Fit]
-
-    @property
-    def contexts(self) -> int:
-        return len(self.fits[-1].p_values)
-
-    @property
-    def rows(self) -> tuple[dict[str, Cell], ...]:
-        return tuple(fit.row for fit in self.fits)
-
-
 def certify(
     dolly: Dolly, records: Iterable[Record], request: Request, contexts: int, draws: int
-) -> Generator[Certificate, None, None]:
-    """Yields the certificate after each context; it is one object, which grows.
+) -> Generator[list[Variant], None, None]:
+    """Yields the `variants` after each context. They are the same objects, which grow.
 
     Args:
         dolly: the pair.
@@ -257,31 +229,26 @@ def certify(
     stats: dict[str, AcceptanceStats] = {
         name: _FixedCosts(spec.costs(_COSTS)) for name, spec in DRAFTERS.items()
     }
-    result = Certificate([Fit(variant) for variant in (*VARIANTS, CONTROL)])
-    found = find_contexts(dolly, records, whole, params, rng)
-    for place, context in zip(range(contexts), found, strict=False):
-        recalling = recalled(whole, context.tokens, params.top_k)
+    found = [*variants()]
+    every = find_contexts(dolly, records, whole, params, rng)
+    for place, context in zip(range(contexts), every, strict=False):
+        memory = AnswerMemory()
+        memory.add(context.earlier)
         lanes = replace(
-            recalling.lanes,
-            memory=_memory(recalling.numbers.of(context.earlier)),
+            recalled(whole, context.tokens),
+            memory=memory,
             costs=lambda: _COSTS,
             stats=stats,
             candidates=0,
         )
-        for fit in result.fits:
-            variant = fit.variant
-            length: int | Literal["auto"] = LENGTHS[place % len(LENGTHS)]
-            if variant.draft_length == "auto":
-                length = "auto"
-            own = replace(lanes, verify=variant.verify)
+        for variant in found:
             counts: Counter[Outcome] = Counter()
             for seed in rng.integers(2**32, size=draws).tolist():
-                seeded = replace(params, seed=seed)
-                drawn = _draw(own, variant, recalling.prompt, seeded, length, fit)
-                counts[tuple(recalling.numbers.tokens(drawn))] += 1
-            fit.p_values.append(p_value(counts, context.probs, rng))
-        yield result
-    if not result.contexts:
+                seeded, length = replace(params, seed=seed), LENGTHS[place % len(LENGTHS)]
+                counts[_draw(lanes, context.tokens, seeded, length, variant)] += 1
+            variant.p_values.append(p_value(counts, context.probs, rng))
+        yield found
+    if not found[0].p_values:
         remedy = "none was found; choose at least 1, more records, or a higher temperature"
         raise UserError("contexts", contexts, remedy)
 
@@ -343,31 +310,25 @@ def _repeats(text: Sequence[int], begin: int) -> list[int]:
     return found
 
 
-def _memory(text: Sequence[int]) -> AnswerMemory:
-    memory = AnswerMemory()
-    memory.add(text)
-    return memory
-
-
 def _draw(
-    lanes: Lanes,
-    variant: Variant,
-    prompt: Sequence[int],
-    params: SamplingParams,
-    length: int | Literal["auto"],
-    fit: Fit,
+    lanes: Lanes, prompt: Sequence[int], params: SamplingParams, fixed: int, variant: Variant
 ) -> Outcome:
-    """The first tokens of a text."""
-    drafter = variant.drafter
-    lane: Iterator[Event] = lanes.autoregressive(prompt, params, _BUDGET)
-    if drafter:
-        lane = lanes.speculative(prompt, params, _BUDGET, drafter, length)
+    """The first tokens of a text.
+
+    Args:
+        fixed: the draft length, if it is.
+    """
+    lane = lanes.autoregressive(prompt, params, _BUDGET)
+    if variant.drafter:
+        length: int | Literal["auto"] = "auto" if variant.draft_length == "auto" else fixed
+        own = replace(lanes, verify=variant.verify)
+        lane = own.speculative(prompt, params, _BUDGET, variant.drafter, length)
     tokens: list[int] = []
     assert isinstance(lane, Generator)
     with closing(lane):
         for event in lane:
             if isinstance(event, Step):
-                fit.count(event)
+                variant.count(event)
                 tokens += event.tokens
             if len(tokens) >= TOKENS:
                 break
@@ -388,26 +349,25 @@ def loaded(setup: Setup) -> Generator[Result, None, Dolly]:
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    from lab.training.corpus import held_out
-
     options = setup.options
     records = held_out(options.data)
     dolly = yield from loaded(setup)
     sampling = {name: getattr(options, name) for name in ("temperature", "top_p", "top_k")}
     request = Request("any", kv_cache=options.kv_cache, **sampling)
     result = Result(pair=dolly.describe(dolly.models_for(request)), planned=options.contexts)
-    for certificate in certify(dolly, records, request, options.contexts, options.draws):
-        yield replace(result, done=certificate.contexts)
+    for found in certify(dolly, records, request, options.contexts, options.draws):
+        contexts = len(found[0].p_values)
+        yield replace(result, done=contexts)
     figures = {
         **sampling,
         "kv_cache": options.kv_cache,
         "lossless": not options.lossy,
-        "contexts": certificate.contexts,
+        "contexts": contexts,
         "draws": options.draws,
-        "histograms": [fit.histogram for fit in certificate.fits],  # of the rows, in their order
+        "histograms": [each.histogram for each in found],  # of the rows, in their order
     }
-    done = certificate.contexts
-    yield replace(result, rows=certificate.rows, figures=figures, done=done, planned=done)
+    rows = tuple(each.row for each in found)
+    yield replace(result, rows=rows, figures=figures, done=contexts, planned=contexts)
 
 
 def limit(rows: Rows) -> float:
@@ -417,12 +377,12 @@ def limit(rows: Rows) -> float:
 
 def _certified(rows: Rows) -> bool:
     """Whether no variant differs, and the wrong verifier, which is the last, does."""
-    *smallest, control = (number(row["p"]) for row in rows)
-    return min(smallest) >= limit(rows) > control
+    *variants, control = (float(row["p"]) for row in rows)
+    return min(variants) >= limit(rows) > control
 
 
 def _conclude(rows: Rows) -> str:
-    *variants, control = (number(row["p"]) for row in rows)
+    *variants, control = (row["p"] for row in rows)
     return (
         f"The smallest p of {len(variants)} variants is {min(variants):.2g}, at a limit of "
         f"{limit(rows):.1g}; that of a wrong verifier is {control:.1g}."
@@ -430,8 +390,6 @@ def _conclude(rows: Rows) -> str:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    from lab.training.corpus import DATA
-
     exact = [name for name, policy in POLICIES.items() if policy.exact]
     add = parser.add_argument
     add("--kv-cache", choices=exact, default=DEFAULT_POLICY)

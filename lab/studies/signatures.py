@@ -8,14 +8,14 @@ can only be seen not to fire.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from lab.prompts import KINDS
-from lab.result import Chart, Column, Result, Row, Rows, number
+from lab.prompts import EVERY
+from lab.result import Chart, Column, Result, Rows
 from lab.study import Setup, Study
 from pipeline.decoding.events import Step
 from pipeline.request import Request
@@ -28,62 +28,42 @@ if TYPE_CHECKING:  # importing it loads OpenVINO
 
 _RACES = 50  # of each normal kind
 _FAILING = 6
-_GREEDY, _SAMPLED = "normal, greedy", "normal, sampled"
-_NORMAL = (_GREEDY, _SAMPLED)
-_PROMPTS = [prompt for prompts in KINDS.values() for prompt in prompts]
+_NORMAL = _GREEDY, _SAMPLED = "normal, greedy", "normal, sampled"
 
 
-@dataclass(frozen=True, slots=True)
-class Races:
-    """Races of one kind.
-
-    Attributes:
-        kind: in words.
-        requests: one for each race.
-    """
-
-    kind: str
-    requests: Sequence[Request]
-
-
-def _races(settings: Mapping[str, Any], count: int) -> list[Races]:
-    """The kinds of races; `settings` are those that the page begins with."""
-    greedy = _requests(settings, count)
-    sampled = _requests({**settings, "temperature": 0.7}, count)
-    lossy = {"temperature": 1.5, "draft_length": 8}
-    return [
-        Races(_GREEDY, greedy),
-        Races(_SAMPLED, sampled),
-        Races("high temperature, eight drafts", _requests(lossy, _FAILING)),
-        Races("two parrots, greedy", [_loop(settings)]),
-    ]
-
-
-def _requests(settings: Mapping[str, Any], count: int) -> list[Request]:
-    """Every prompt in turn, each time with another seed."""
-    asked = islice(cycle(_PROMPTS), count)
-    return [Request(*prompt, seed=seed, **settings) for seed, prompt in enumerate(asked)]
-
-
-def _loop(settings: Mapping[str, Any]) -> Request:
-    return Request(
+def _races(settings: Mapping[str, Any], count: int) -> dict[str, list[Request]]:
+    """The requests of each kind of race; `settings` are those that the page begins with."""
+    loop = Request(
         "Write a dialogue between two parrots that repeat each other.",
         max_new_tokens=200,
         **settings,
     )
+    return {
+        _GREEDY: _requests(settings, count),
+        _SAMPLED: _requests({**settings, "temperature": 0.7}, count),
+        "high temperature, eight drafts": _requests(
+            {"temperature": 1.5, "draft_length": 8}, _FAILING
+        ),
+        "two parrots, greedy": [loop],
+    }
+
+
+def _requests(settings: Mapping[str, Any], count: int) -> list[Request]:
+    """Every prompt in turn, each time with another seed."""
+    asked = islice(cycle(EVERY), count)
+    return [Request(*prompt, seed=seed, **settings) for seed, prompt in enumerate(asked)]
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     dolly = yield from setup.pair()
     kinds = _races(setup.choice.pair.settings, setup.repeats or _RACES)
-    result = Result(pair=dolly.about, planned=sum(len(each.requests) for each in kinds))
-    for races in kinds:
-        fired: Counter[str] = Counter()
-        for count, request in enumerate(races.requests, start=1):
+    result = Result(pair=dolly.about, planned=sum(map(len, kinds.values())))
+    for kind, requests in kinds.items():
+        before, fired = result.rows, Counter[str]()
+        for count, request in enumerate(requests, start=1):
             fired.update((yield from _fired(dolly, request, result)))
-            row = _row(races.kind, count, fired)
-            rows = [each for each in result.rows if each["races"] != races.kind]
-            result = replace(result, rows=(*rows, row), done=result.done + 1)
+            row = {"races": kind, "count": count, **{name: fired[name] for name in SIGNATURES}}
+            result = replace(result.measured(), rows=(*before, row))
             yield result
 
 
@@ -100,15 +80,10 @@ def _fired(dolly: Dolly, request: Request, so_far: Result) -> Generator[Result, 
     return names
 
 
-def _row(kind: str, races: int, fired: Mapping[str, int]) -> Row:
-    counts = {name: fired.get(name, 0) for name in SIGNATURES}
-    return {"races": kind, "count": races, **counts}
-
-
 def _conclude(rows: Rows) -> str:
     normal = [row for row in rows if row["races"] in _NORMAL]
-    count = sum(number(row["count"]) for row in normal)
-    fired = sum(number(row[name]) for row in normal for name in SIGNATURES)
+    count = sum(row["count"] for row in normal)
+    fired = sum(row[name] for row in normal for name in SIGNATURES)
     failing = [row for row in rows if row["races"] not in _NORMAL]
     seen = "; ".join(
         f"{row['races']}: "

@@ -16,8 +16,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lab.prompts import evenly
-from lab.result import Cell, Chart, Column, Result, Row, Rows, even, number
+from lab.prompts import add_records, evenly
+from lab.result import Cell, Chart, Column, Result, Row, Rows, even
 from lab.studies.peers import Key, Running, arguments, raced
 from lab.study import Setup, Study
 from pipeline.errors import UserError
@@ -138,21 +138,18 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 def _conclude(rows: Rows) -> str:
     ran = [row for row in rows if row["all"] is not None]
-    first, second = sorted(ran, key=lambda row: -number(row["all"]))[:2]
+    first, second = sorted(ran, key=lambda row: -row["all"])[:2]
     return (
-        f"On all questions, “{first['engine']}” is {number(first['all']):.2f}× as fast as the "
+        f"On all questions, “{first['engine']}” is {first['all']:.2f}× as fast as the "
         f"fastest autoregression of any engine, and “{second['engine']}” "
-        f"{number(second['all']):.2f}×."
+        f"{second['all']:.2f}×."
     )
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    from lab.training.corpus import DATA
-
     arguments(parser)
-    parser.add_argument("--count", type=int, default=5, help="questions of a task")
     parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--data", type=Path, default=DATA, help=f"folder of {_FILE}")
+    add_records(parser, 5, "questions of a task")
 
 
 COLUMNS = (

@@ -8,8 +8,8 @@ Exact verification goes through the same computation, where the distance has to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.answers import Answers, Condition, answered, tabulated
-from lab.prompts import KINDS
-from lab.result import Chart, Column, Result, Row, Rows, even, number
+from lab.prompts import FIRST
+from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.study import Setup, Study
 from pipeline.decoding.drafters.block import BLOCK
 from pipeline.decoding.drafters.hybrid import HYBRID
@@ -92,24 +92,27 @@ _RULES: dict[str, Emitted] = {_EXACT: emitted_exactly, _TYPICAL: emitted_typical
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What is compared under both rules."""
+class Case:
+    """One rule in a setting."""
 
     drafter: str
     temperature: float
+    rule: str
+
+    @property
+    def setting(self) -> str:
+        return f"{self.drafter}, T = {self.temperature:g}"
 
     @property
     def name(self) -> str:
-        return f"{self.drafter}, T = {self.temperature:g}"
+        return f"{self.setting}, {self.rule}"
 
-    def condition(self, rule: str) -> str:
-        return f"{self.name}, {rule}"
-
-    def changes(self, rule: str) -> dict[str, Any]:
+    @property
+    def changes(self) -> dict[str, Any]:
         return {
             "drafter": self.drafter,
             "temperature": self.temperature,
-            "verification": rule,
+            "verification": self.rule,
         }
 
 
@@ -122,41 +125,26 @@ class Cost:
         tokens: emitted in all.
     """
 
-    distances: list[float]
+    distances: list[float] = field(default_factory=list)
     tokens: int = 0
-
-    @property
-    def tested(self) -> float | None:
-        """The mean where a token was tested."""
-        return float(np.mean(self.distances)) if self.distances else None
-
-    @property
-    def per_token(self) -> float | None:
-        """The mean over all emitted tokens."""
-        return float(np.sum(self.distances)) / self.tokens if self.tokens else None
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
     dolly = yield from setup.pair()
     own = BLOCK if dolly.pair.block else MODEL
-    settings = [Setting(*each) for each in product((own.name, HYBRID.name), TEMPERATURES)]
+    cases = [Case(*each) for each in product((own.name, HYBRID.name), TEMPERATURES, _RULES)]
     requests = [
-        Request(*prompts[0], max_new_tokens=_MAX_NEW_TOKENS, draft_length=_LENGTH, seed=seed)
-        for prompts in KINDS.values()
+        Request(*prompt, max_new_tokens=_MAX_NEW_TOKENS, draft_length=_LENGTH, seed=seed)
+        for prompt in FIRST
         for seed in range(_SEEDS)
     ]
-    costs: dict[str, Cost] = {}
-    for setting, rule in product(settings, _RULES):
-        costs[setting.condition(rule)] = cost = Cost([])
-        for request in requests:
-            yield Result(doing=f"distances, {setting.condition(rule)}", pair=dolly.about)
-            _add(cost, dolly, replace(request, **setting.changes(rule)))
-    conditions = [
-        Condition(setting.condition(rule), dolly, changes=setting.changes(rule))
-        for setting, rule in product(settings, _RULES)
-    ]
+    costs = {case: Cost() for case in cases}
+    for case, request in product(cases, requests):
+        yield Result(doing=f"distances, {case.name}", pair=dolly.about)
+        _add(costs[case], dolly, replace(request, **case.changes))
+    conditions = [Condition(case.name, dolly, changes=case.changes) for case in cases]
     answers = answered(conditions, requests, setup.repeats or 1)
-    yield from tabulated(answers, partial(_rows, settings, costs), dolly.about)
+    yield from tabulated(answers, partial(_rows, costs), dolly.about)
 
 
 def _add(cost: Cost, dolly: Dolly, request: Request) -> None:
@@ -191,28 +179,24 @@ def _measuring(rule: Verify, emitted: Emitted, found: list[float]) -> Verify:
     return verify
 
 
-def _rows(settings: Sequence[Setting], costs: dict[str, Cost], answers: Answers) -> Iterator[Row]:
-    for setting, rule in product(settings, _RULES):
-        name, exact = setting.condition(rule), setting.condition(_EXACT)
-        speedup, seconds = answers.speedup(name, exact), answers.seconds_per_token(name)
-        if speedup is not None and seconds is not None:
+def _rows(costs: Mapping[Case, Cost], answers: Answers) -> Iterator[Row]:
+    for case, cost in costs.items():
+        if cells := answers.cells(case.name, over=replace(case, rule=_EXACT).name):
+            moved, tested = sum(cost.distances), len(cost.distances)
             yield {
-                "setting": setting.name,
-                "rule": rule,
-                "tested": costs[name].tested,
-                "per_token": costs[name].per_token,
-                "acceptance": answers.acceptance_rate(name),
-                "block": answers.block_efficiency(name),
-                "ms": 1e3 * seconds,
-                "speedup": speedup,
+                "setting": case.setting,
+                "rule": case.rule,
+                "tested": moved / tested if tested else None,
+                "per_token": moved / cost.tokens,
+                **cells,
             }
 
 
 def _conclude(rows: Rows) -> str:
     lossy = [row for row in rows if row["rule"] == _TYPICAL]
-    gains = [number(row["speedup"]) for row in lossy]
-    costs = [number(row["per_token"]) for row in lossy]
-    largest = max(number(row["per_token"]) for row in rows if row["rule"] == _EXACT)
+    gains = [row["speedup"] for row in lossy]
+    costs = [row["per_token"] for row in lossy]
+    largest = max(row["per_token"] for row in rows if row["rule"] == _EXACT)
     return (
         f"Typical acceptance is {min(gains):.2f}× to {max(gains):.2f}× as fast as exact "
         f"verification, and moves the distribution of a token by {min(costs):.3f} to "

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from lab.answers import Answers, Condition, answered, tabulated
-from lab.draft_lengths import AUTO, NONE
+from lab.answers import Answers, Condition, answered, both_modes, tabulated
+from lab.draft_lengths import AUTO
 from lab.prompts import KINDS
-from lab.result import Chart, Column, Result, Row, Rows, even, number
-from lab.shapes import SHAPES, model_folder
+from lab.result import Chart, Column, Result, Row, Rows, even
+from lab.shapes import SHAPES, random_model
 from lab.study import Setup, Study
 from pipeline.decoding.drafters.model import MODEL
+from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.models.pairs import Model
 from pipeline.request import Request
 
@@ -21,17 +22,12 @@ _RANDOM, _SAME = "random weights", "the target itself"
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
-    target, store = setup.choice.pair.target, setup.choice.store
-    yield Result(doing="making a model with random weights")
-    tokenizer = store.folder(target) / "tokenizer.json"
-    random = Model(str(model_folder(SHAPES["draft"], "int8", tokenizer, store)))
-    conditions = []
-    for name, draft in ((_RANDOM, random), (_SAME, target)):
+    target = setup.choice.pair.target
+    folder = yield from random_model(setup, SHAPES["draft"])
+    conditions: list[Condition] = []
+    for name, draft in ((_RANDOM, Model(str(folder))), (_SAME, target)):
         dolly = yield from setup.other(replace(setup.choice.pair, draft=draft, block=None))
-        conditions += [
-            Condition(f"{name}, {NONE}", dolly, "autoregressive"),
-            Condition(f"{name}, {AUTO}", dolly, changes={"draft_length": AUTO}),
-        ]
+        conditions += both_modes(name, dolly, {"draft_length": AUTO})
     requests = [
         Request(*prompt, max_new_tokens=_MAX_NEW_TOKENS, drafter=MODEL.name)
         for prompt in KINDS["open question"]
@@ -42,21 +38,13 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
 
 def _rows(answers: Answers) -> Iterator[Row]:
     for name in (_RANDOM, _SAME):
-        slow, fast = (f"{name}, {length}" for length in (NONE, AUTO))
-        times = [answers.seconds_per_token(each) for each in (slow, fast)]
-        if None not in times:
-            yield {
-                "draft": name,
-                "slow": 1e3 * number(times[0]),
-                "fast": 1e3 * number(times[1]),
-                "speedup": answers.speedup(fast, slow),
-                "acceptance": answers.acceptance_rate(fast),
-                "block": answers.block_efficiency(fast),
-            }
+        if cells := answers.cells(f"{name} {SPECULATIVE}", over=f"{name} {AUTOREGRESSIVE}"):
+            took = cells.pop("ms")
+            yield {"draft": name, "slow": took * cells["speedup"], "fast": took, **cells}
 
 
 def _conclude(rows: Rows) -> str:
-    each = {row["draft"]: number(row["speedup"]) for row in rows}
+    each = {row["draft"]: row["speedup"] for row in rows}
     return (
         f"auto runs at {each[_RANDOM]:.2f}× autoregression with a draft of random weights, and at "
         f"{each[_SAME]:.2f}× with the target as its own draft."

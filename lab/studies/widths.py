@@ -8,15 +8,15 @@ takes.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from lab.result import Cell, Chart, Column, Result, Row, Rows, number
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 from pipeline.environment import environment
 from pipeline.words import percent
@@ -31,42 +31,32 @@ _FLOATS = 1 << 24  # per array and thread: 64 MB, larger than any CPU cache
 _BYTES = 5 * 4  # per element of a triad
 
 
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """The forward passes of a model.
+def rows_of(
+    name: str, read_bytes: int, seconds: Mapping[int, Sequence[float]], bandwidth: float
+) -> Iterator[Row]:
+    """A row for each of `WIDTHS`.
 
-    Attributes:
+    Args:
         name: of the model.
         read_bytes: of weights and cache that a pass reads.
         seconds: of passes of so many tokens.
+        bandwidth: bytes per second.
     """
-
-    name: str
-    read_bytes: int
-    seconds: dict[int, list[float]] = field(default_factory=dict)
-
-    def rows(self, bandwidth: float) -> Iterator[Row]:
-        """A row for each of `WIDTHS`.
-
-        Args:
-            bandwidth: bytes per second.
-        """
-        medians = {count: 1e3 * statistics.median(each) for count, each in self.seconds.items()}
-        memory = 1e3 * self.read_bytes / bandwidth
-        for count in WIDTHS:
-            computing = medians[_COMPUTING] * count / _COMPUTING
-            row: dict[str, Cell] = {
-                "model": self.name,
-                "tokens": count,
-                "ms": medians[count],
-                "relative": medians[count] / medians[1],
-                "separate": count * medians[1],
-                "memory": memory,
-                "of_memory": memory / medians[count],
-                "compute": computing,
-                "of_compute": computing / medians[count],
-            }
-            yield row
+    medians = {count: 1e3 * statistics.median(each) for count, each in seconds.items()}
+    memory = 1e3 * read_bytes / bandwidth
+    for count in WIDTHS:
+        computing = medians[_COMPUTING] * count / _COMPUTING
+        yield {
+            "model": name,
+            "tokens": count,
+            "ms": medians[count],
+            "relative": medians[count] / medians[1],
+            "separate": count * medians[1],
+            "memory": memory,
+            "of_memory": memory / medians[count],
+            "compute": computing,
+            "of_compute": computing / medians[count],
+        }
 
 
 def triads(threads: int, repeats: int) -> Iterator[float]:
@@ -89,7 +79,7 @@ def triads(threads: int, repeats: int) -> Iterator[float]:
 
 def measured(
     models: Sequence[tuple[str, Path]], repeats: int, result: Result
-) -> Generator[Result, None, Result]:
+) -> Generator[Result, None, None]:
     """Measures the passes of models, one after the other. Each pass follows one of its own size.
 
     Args:
@@ -103,7 +93,7 @@ def measured(
     result = replace(result, planned=_TRIADS + len(models) * repeats)
     for rate in triads(threads, _TRIADS):
         rates.append(rate)
-        result = replace(result, done=len(rates))
+        result = result.measured()
         yield result
     for name, folder in models:
         yield replace(result, doing=f"compiling {name}")
@@ -111,17 +101,15 @@ def measured(
         model.warm_up()
         sequence = model.sequence()
         sequence.forward([_TOKEN] * _CONTEXT, 0)
-        read = model.pass_bytes + sequence.kv_bytes
-        passes = Passes(name, read)
-        before = result.rows
+        read, before = model.pass_bytes + sequence.kv_bytes, result.rows
+        seconds: dict[int, list[float]] = {count: [] for count in (*WIDTHS, _COMPUTING)}
         for _ in range(repeats):
-            for count in (*WIDTHS, _COMPUTING):
+            for count, times in seconds.items():
                 sequence.time_forward(count)
-                passes.seconds.setdefault(count, []).append(sequence.time_forward(count))
-            rows = (*before, *passes.rows(statistics.median(rates)))
-            result = replace(result, rows=rows, done=result.done + 1)
+                times.append(sequence.time_forward(count))
+            rows = rows_of(name, read, seconds, statistics.median(rates))
+            result = replace(result.measured(), rows=(*before, *rows))
             yield result
-    return result
 
 
 def _measure(setup: Setup) -> Generator[Result, None, None]:
@@ -137,16 +125,12 @@ def _conclude(rows: Rows) -> str:
     each = {row["tokens"]: row for row in rows}
     one, five = each[1], each[5]
     return (
-        f"A pass of five tokens takes {number(five['relative']):.2f} times as long as one of a "
+        f"A pass of five tokens takes {five['relative']:.2f} times as long as one of a "
         f"single token, not five times. Reading weights and cache from memory takes "
-        f"{_share(one, 'of_memory')} of the time of a single token at the measured bandwidth, "
-        f"computing {_share(one, 'of_compute')}; for five tokens, {_share(five, 'of_memory')} and "
-        f"{_share(five, 'of_compute')}."
+        f"{percent(one['of_memory'])} of the time of a single token at the measured bandwidth, "
+        f"computing {percent(one['of_compute'])}; for five tokens, "
+        f"{percent(five['of_memory'])} and {percent(five['of_compute'])}."
     )
-
-
-def _share(row: Row, name: str) -> str:
-    return percent(number(row[name]))
 
 
 COLUMNS = (

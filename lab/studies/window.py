@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.quality import Text, agreeing, compared, distributions, written
-from lab.result import Cell, Chart, Column, Result, Rows, number
+from lab.result import Chart, Column, Result, Row, Rows
 from lab.study import Setup, Study
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.runtime.kv_cache.mass import MASS, RECENT
@@ -43,7 +43,6 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
     documents = [(_ROOT / name).read_text(encoding="utf-8") for name in _DOCUMENTS]
     tokens = tokenizer.ask("\n".join(documents))
     lengths = [n for n in _LENGTHS if n + _MAX_NEW_TOKENS <= min(len(tokens), dolly.context_length)]
-    asked = SamplingParams(), _MAX_NEW_TOKENS, tokenizer.size, tokenizer.end_ids
     result = Result(pair=dolly.about, planned=len(lengths) * len(_KINDS))
     models: dict[str, OVModel] = {}
     for kept, kind in _KINDS.items():
@@ -56,11 +55,11 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
         for kept, model in models.items():
             got = distributions(model, text, tokenizer.size)
             yield result
-            (answer,) = written(model, [begun], *asked)
+            answer = written(model, begun, SamplingParams(), _MAX_NEW_TOKENS, tokenizer)
             yield result
             whole = whole or (got, answer)
             quality = compared([got], [whole[0]])
-            row: dict[str, Cell] = {
+            row: Row = {
                 "tokens": length,
                 "kept": kept,
                 "top1": quality.top1,
@@ -69,7 +68,7 @@ def _measure(setup: Setup) -> Generator[Result, None, None]:
                 "loss": _loss(got, text),
                 "mb": _megabytes(model, length),
             }
-            result = replace(result, rows=(*result.rows, row), done=result.done + 1)
+            result = result.measured(row)
             yield result
 
 
@@ -89,12 +88,10 @@ def _conclude(rows: Rows) -> str:
     last = {str(row["kept"]): row for row in rows[-len(_KINDS) :]}
     mean = {kept: [_mean(rows, kept, name) for name in ("loss", "top1")] for kept in _KINDS}
     (whole, _), (window, window_top1), (mass, mass_top1) = mean.values()
-    of_window, of_mass = (
-        number(last[kept]["loss"]) - number(last["whole"]["loss"]) for kept in ("window", "mass")
-    )
+    of_window, of_mass = (last[kept]["loss"] - last["whole"]["loss"] for kept in ("window", "mass"))
     return (
-        f"Of {number(last['whole']['tokens']):,.0f} tokens, {CAPACITY} take "
-        f"{number(last['mass']['mb']):.1f} MB instead of {number(last['whole']['mb']):.1f}. "
+        f"Of {last['whole']['tokens']:,.0f} tokens, {CAPACITY} take "
+        f"{last['mass']['mb']:.1f} MB instead of {last['whole']['mb']:.1f}. "
         f"Selecting them by attention mass is {'better' if mass < window else 'no better'} than "
         f"the first block and the last ones: on average over the lengths of the text, it adds "
         f"{mass - whole:.2f} nats per token to the loss and keeps the most likely token at "
@@ -105,7 +102,7 @@ def _conclude(rows: Rows) -> str:
 
 
 def _mean(rows: Rows, kept: str, name: str) -> float:
-    return statistics.mean(number(row[name]) for row in rows if row["kept"] == kept)
+    return statistics.fmean(row[name] for row in rows if row["kept"] == kept)
 
 
 STUDY = Study(
