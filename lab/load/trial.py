@@ -13,10 +13,10 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import version
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice, pairwise, repeat
 from statistics import fmean, median
 
 from lab.load.parts import Finding, run, show
@@ -25,6 +25,7 @@ from lab.load.visitor import LONG, Race, Visitor
 from lab.load.visitors import overtaken
 from lab.prompts import KINDS
 from lab.saved import save_figures
+from pipeline.decoding.events import FinishReason
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
 from pipeline.trace.record import Lane, Trace
@@ -122,11 +123,10 @@ def _many(
 ) -> Findings:
     """All at once. Adds the texts of all lanes to `texts`."""
     began = time.monotonic()
-    races = [visitor.race(each) for visitor, each in zip(visitors, requests, strict=True)]
-    traces = [race.trace() for race in races]
+    traces = _answers(visitors, requests)
     minutes = (time.monotonic() - began) / 60
     texts.append([lane.text for trace in traces for lane in trace.lanes.values()])
-    yield _finding(f"races a minute, {len(races)} visitors, {where}", len(races) / minutes)
+    yield _finding(f"races a minute, {len(traces)} visitors, {where}", len(traces) / minutes)
     if any("replica" not in trace.environment for trace in traces):
         return
     used = len({_replica(trace) for trace in traces})
@@ -140,9 +140,8 @@ def _together(visitors: Sequence[Visitor], request: Request) -> Findings:
     """Alternates one visitor alone with as many as there are replicas."""
     alone, together = list[Trace](), list[Trace]()
     for _ in range(_ROUNDS):
-        for traces, racing in ((alone, visitors[:1]), (together, visitors)):
-            races = [visitor.race(request) for visitor in racing]
-            traces += [race.trace() for race in races]
+        alone += _answers(visitors[:1], repeat(request))
+        together += _answers(visitors, repeat(request))
     for lane in ("autoregressive", "speculative"):
         ratio = slowdown(alone, together, lane)
         ms = 1e3 * median(_cost(trace.lanes[lane]) for trace in together)
@@ -207,8 +206,7 @@ def _losing(server: Server, visitors: Sequence[Visitor]) -> Findings:
     yield _finding("that visitor's next race, whole", int(whole), whole)
     ids = set[str]()
     while len(ids) < _REPLICAS and time.monotonic() - killed < _STARTING:
-        pair = [visitor.race(_SHORT) for visitor in visitors]
-        ids = {_replica(race.trace()) for race in pair}
+        ids = {*map(_replica, _answers(visitors, repeat(_SHORT)))}
     back = time.monotonic() - killed
     yield _finding("seconds from kill -9 until all replicas race", back, len(ids) == _REPLICAS)
 
@@ -217,8 +215,7 @@ def _memory(server: Server, visitors: Sequence[Visitor]) -> Findings:
     """Resident memory while short races go on, two at a time."""
     used = defaultdict[str, list[float]](list)
     for at in range(0, _RACES, len(visitors)):
-        for race in [visitor.race(_SHORT) for visitor in visitors]:
-            race.trace()
+        _answers(visitors, repeat(_SHORT))
         if at % (_RACES // _SAMPLES) < len(visitors):
             for what, size in server.memory.items():
                 used[what].append(size / _MIB)
@@ -236,10 +233,17 @@ def _draining(server: Server, visitors: Sequence[Visitor]) -> Findings:
     status = server.terminate()
     seconds = time.monotonic() - began
     yield _finding("seconds from SIGTERM to the end", seconds, not status and seconds <= _DRAINED)
-    given = sum(map(_cancelled, races))
+    finishes = [{lane.finish for lane in race.trace().lanes.values()} for race in races]
+    given = finishes.count({FinishReason.CANCELLED})
     yield _finding("races cut off whose visitor has the trace", given, given == len(races))
     left = sum(map(running, processes))
     yield _finding("processes left", left, not left)
+
+
+def _answers(visitors: Iterable[Visitor], requests: Iterable[Request]) -> list[Trace]:
+    """Of visitors who ask at the same time."""
+    races = [visitor.race(request) for visitor, request in zip(visitors, requests, strict=False)]
+    return [race.trace() for race in races]
 
 
 def _racing(visitors: Sequence[Visitor]) -> list[Race]:
@@ -310,13 +314,6 @@ def _cost(lane: Lane) -> float:
     """Seconds per decoded token."""
     assert lane.seconds_per_token
     return lane.seconds_per_token
-
-
-def _cancelled(race: Race) -> bool:
-    """Whether it ended with a trace whose lanes were cut off."""
-    if race.failure(_TOLD):
-        return False
-    return {lane.finish for lane in race.trace().lanes.values()} == {"cancelled"}
 
 
 if __name__ == "__main__":
