@@ -73,10 +73,14 @@ def calls(config: Mapping[str, Any], model: str, count: int, seed: int = 0) -> I
 def _call(random: Random) -> Call:
     """Values in their order, or by their names."""
     name = random.choice(_ENDPOINTS)
-    path, then = f"{_API}/call/{name}", lambda reply: f"{_API}/call/{name}/{reply['event_id']}"
+
+    def then(reply: Mapping[str, str]) -> str:
+        return f"{_API}/call/{name}/{reply['event_id']}"
+
     if random.random() < 0.5:
         values = [*_REQUEST.form.values(), "race"] if name != "status" else []
-        return Call("call", "POST", path, mutated_text({"data": values}, random), then=then)
+        body = mutated_text({"data": values}, random)
+        return Call("call", "POST", f"{_API}/call/{name}", body, then=then)
     asked = mutated({"instruction": "Why?", "mode": "race", "temperature": 0.5}, random)
     body = json.dumps({"max_new_tokens": _TOKENS} | asked)
     return Call("call by names", "POST", f"{_API}/call/v2/{name}", body, then=then)
