@@ -1,4 +1,4 @@
-"""Writes a folder that can be pushed as a Hugging Face Space as it is.
+"""Writes a folder that can be uploaded as a Hugging Face Space as it is.
 
     python -m serving.space DIR
 
@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-LARGEST = 10 * 1000**2  # bytes of a file that the hub's git accepts without LFS
 
 _FILES = {  # in the folder: in the repository
     "app.py": "app.py",
@@ -29,35 +28,32 @@ _FILES = {  # in the folder: in the repository
 _FOLDERS = ("pipeline", "lab", "ui", "assets")
 _LEFT_OUT = ("__pycache__", ".png", ".svg", ".webp")  # the pictures are the documentation's
 _NOT_SERVED = ("lab/engines/", "lab/load/", "lab/training/")
-_LFS = "filter=lfs diff=lfs merge=lfs -text"
-_PROBED = 8000  # bytes of a file in which git looks for a NUL
 
 
 def write(folder: Path) -> list[Path]:
     """Writes the Space; returns its files, relative to the folder.
 
     Args:
-        folder: a new or an empty one, or a clone of a Space that holds nothing but `.git`.
+        folder: a new or an empty one.
 
     Raises:
         UserError: the folder holds something else, or cannot be written.
     """
     try:
         held = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-        if others := [name for name in held if name != ".git"]:
-            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-            remedy = f"is not empty ({others[0]}{more}); empty it, or name another folder"
+        if held:
+            more = f" and {len(held) - 1} more" if len(held) > 1 else ""
+            remedy = f"is not empty ({held[0]}{more}); empty it, or name another folder"
             raise UserError("folder", str(folder), remedy)
         files = {**_FILES, **{name: name for name in _in_folders()}}
         for name, source in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / source, folder / name)
         (folder / "README.md").write_text(card(), encoding="utf-8")
-        (folder / ".gitattributes").write_text(attributes(folder, files), encoding="utf-8")
     except OSError as error:
         remedy = f"{error.strerror or error}; name another folder"
         raise UserError("folder", str(error.filename or folder), remedy) from None
-    return sorted(map(Path, (*files, "README.md", ".gitattributes")))
+    return sorted(map(Path, (*files, "README.md")))
 
 
 def card() -> str:
@@ -69,14 +65,6 @@ def card() -> str:
     return f"{head}\n---\n\n{title}\n\n{first}\n\n{licences}\n"
 
 
-def attributes(folder: Path, names: Iterable[str]) -> str:
-    """`.gitattributes`: LFS for what the hub's git refuses otherwise, which are files over 10 MB
-    and binary files.
-    """
-    files = [name for name in sorted(names) if _needs_lfs(folder / name)]
-    return "".join(f"{name} {_LFS}\n" for name in files)
-
-
 def _in_folders() -> Iterator[str]:
     """The files of `_FOLDERS`, relative to the repository."""
     for folder in _FOLDERS:
@@ -86,13 +74,6 @@ def _in_folders() -> Iterator[str]:
                 continue
             if path.is_file():
                 yield name
-
-
-def _needs_lfs(file: Path) -> bool:
-    if file.stat().st_size > LARGEST:
-        return True
-    with file.open("rb") as content:
-        return b"\0" in content.read(_PROBED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     size = sum((folder / file).stat().st_size for file in files)
-    print(f"{folder}: {len(files)} files, {size / 1e6:.0f} MB. To push it:")
+    print(f"{folder}: {len(files)} files, {size / 1e6:.0f} MB. To upload it:")
     print(f"hf upload OWNER/SPACE {folder} . --repo-type space")
     return 0
 

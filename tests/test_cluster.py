@@ -114,6 +114,7 @@ def test_a_replica_that_is_killed_is_told_to_its_visitor_and_comes_back(app, vis
 
 
 def test_terminated_it_ends_the_races_and_leaves_no_process(app, visitors):
+    """The last test of these processes."""
     races, processes = racing(visitors), app.processes
     assert app.terminate() == 0
     finishes = {lane.finish for race in races for lane in race.trace().lanes.values()}

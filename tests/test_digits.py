@@ -52,8 +52,7 @@ def test_greedy_images_are_identical(k, verification):
     assert set(drawing.slow.origins) == {Origin.TARGET}
 
 
-@pytest.mark.parametrize("verification", ["token", "block"])
-@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(("k", "verification"), [(1, "token"), (4, "block")])
 def test_sampled_pixels_follow_the_targets_distribution(k, verification):
     """The next two pixels after half an image, over 4,000 drawings."""
     request = Request("digits", temperature=1.0, verification=verification)

@@ -1,41 +1,51 @@
 """The load run: each of its parts, at a tiny size; and what is broken is counted as a failure."""
 
 import json
-import threading
-from contextlib import closing
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from threading import Event
 
 import httpx
 import pytest
 
 from lab.load import __main__ as load
-from lab.load import calls, conversions, idle, memory, parts, traces, visitors
-from lab.load.calls import Call, Reply
+from lab.load import calls, conversions, idle, memory, parts, server, traces, visitors
+from lab.load.calls import Call
 from lab.load.conversions import Outcome
 from lab.load.parts import Finding
-from lab.load.visitor import Visitor
 from lab.load.visitors import Visit
 from lab.saved import save_parts
 from pipeline.request import Request
-from tests.fake_dolly import PAIR, FakeDolly, loader_of
-from tests.served import PLAIN, served_page
 from tests.tiny import tiny_folder
 from tests.traces import ran
-from tests.waiting import wait_until
-from ui.page import Page
 from ui.run.recorded import recorded
 
 
 @pytest.fixture(scope="module")
-def pair():
-    return str(tiny_folder())
+def started(tmp_path_factory):
+    with server.ready(
+        tmp_path_factory.mktemp("load"), str(tiny_folder()), "--queue-size", "9"
+    ) as each:
+        yield each
+
+
+@pytest.fixture
+def measured(started, monkeypatch, tmp_path):
+    """Measures a part with one server for all, of whose log calls make use: they come last."""
+
+    def measure(part, **sizes):
+        monkeypatch.setattr(part, "ready", lambda *_: nullcontext(started))
+        return part.measure(tmp_path, str(tiny_folder()), **sizes)
+
+    return measure
 
 
 # --- visitors -------------------------------------------------------------------------------------
 
 
-def test_visitors_get_their_own_answers_and_the_delay_is_by_rank(tmp_path, pair):
-    found = visitors.measure(tmp_path, pair, count=10, places=9)
+def test_visitors_get_their_own_answers_and_the_delay_is_by_rank(measured):
+    found = measured(visitors, count=10, places=9)
     outcomes, delays = (found.figures[n] for n in ("outcomes", "median_first_token_s_by_rank"))
     assert found.failures == ()
     assert sum(outcomes.values()) == 10
@@ -45,160 +55,88 @@ def test_visitors_get_their_own_answers_and_the_delay_is_by_rank(tmp_path, pair)
     assert all(0 <= int(rank) < 9 and seconds > 0 for rank, seconds in delays.items())
 
 
-def answered(place, instruction, first_token_s=0.5):
+def answered(place, instruction):
     """A visit at that second, and the text of its answer."""
     request = Request(instruction)
     trace = ran(max_new_tokens=5)
     trace = replace(trace, request=trace.request | {"instruction": instruction})
-    visit = Visit(place, request, "answered", float(place), place, first_token_s, trace)
+    visit = Visit(request, "answered", float(place), place, 0.5, trace)
     return visit, {request: trace.autoregressive.text}
 
 
 FIRST, TEXT = answered(0, "Who?")
 SECOND, OTHER = answered(1, "Why?")
-TEXTS = TEXT | OTHER
 
 
 @pytest.mark.parametrize(
     ("visits", "line"),
     [
         ([replace(FIRST, trace=SECOND.trace), SECOND], "visitor 0 (Who?) got another answer: Why?"),
-        ([FIRST, replace(SECOND, first_token_s=-1.0)], "visitor 1 raced before visitor 0"),
-        ([FIRST, Visit(1, SECOND.request, "lost")], "visitor 1 (Why?) was lost: no answer"),
-        ([FIRST, Visit(1, SECOND.request, "refused", line="Full")], "only 1 were admitted"),
-        ([FIRST, Visit(1, SECOND.request, "refused")], "visitor 1 (Why?) was not refused in one"),
+        ([FIRST, replace(SECOND, first_token_s=-1.0)], "1 raced before one who came earlier"),
+        ([FIRST, Visit(SECOND.request, "lost", line="none")], "visitor 1 (Why?) was lost: none"),
+        ([FIRST, Visit(SECOND.request, "refused", line="Full")], "only 1 were admitted"),
+        ([FIRST, Visit(SECOND.request, "refused")], "visitor 1 (Why?) was not refused in one"),
     ],
 )
 def test_a_visitor_mixed_up_lost_or_out_of_order_is_a_failure(visits, line):
-    assert list(visitors.failures([FIRST, SECOND], TEXTS, places=4)) == []
-    assert next(visitors.failures(visits, TEXTS, places=4)).startswith(line)
-
-
-def test_another_text_than_the_targets_is_a_failure_and_two_that_one_look_saw_are_in_no_order():
-    texts = TEXTS | {FIRST.request: "something else"}
-    (line,) = visitors.failures([FIRST, SECOND], texts, places=4)
-    assert line.startswith("visitor 0")
-    seen = [replace(FIRST, first_token_s=1.7), replace(SECOND, first_token_s=0.7)]
-    assert list(visitors.failures(seen, TEXTS, places=4)) == []
+    texts = TEXT | OTHER
+    assert list(visitors.failures([FIRST, SECOND], texts, places=4)) == []
+    assert next(visitors.failures(visits, texts, places=4)).startswith(line)
+    wrong = texts | {FIRST.request: "something else"}
+    assert next(visitors.failures([FIRST, SECOND], wrong, places=4)).startswith("visitor 0")
 
 
 class FakeRace:
-    """A race that a test begins and ends."""
+    """A race that begins, or is refused, or waits in the queue without end."""
 
-    def __init__(self, rank=None, error=None):
-        self.rank, self.error = rank, error
-        self.begun, self.ended = False, error is not None
-        self.stopped = threading.Event()
+    asked, rank = 0.0, 3
 
-    def stop(self):
-        self.stopped.set()
+    def __init__(self, begins=True, refusal=""):
+        self.first_token_s, self.ended = (1.0 if begins else None), bool(refusal)
+        self._refusal, self.stop = refusal, Event().set
+
+    def wait_until_begun(self, timeout):
+        if self.first_token_s is None and not self.ended:
+            raise TimeoutError
 
     def trace(self):
-        if self.error:
-            raise self.error
+        if self._refusal:
+            raise RuntimeError(self._refusal)
         return FIRST.trace
 
 
-class FakeVisitor:
-    """One whose race is that of the test."""
-
-    def __init__(self, race=None):
-        self._race = race
-
-    def race(self, request):
-        return self._race
-
-    def close(self):
-        pass
-
-
-def guest(race, leaving=None):
-    """One that has arrived, its visit, and whether it got a place."""
-    found = visitors.Guest(FakeVisitor(race), FIRST.request)
-    return found, found.visit, found.arrive(0, leaving)
-
-
-def test_a_first_token_is_timed_by_the_look_that_sees_it():
-    one, visit, admitted = guest(race := FakeRace(rank=3))
-    assert admitted
-    assert not one.look(visit.arrived_s + 1)
-    race.begun = True
-    assert not one.look(visit.arrived_s + 2)
-    race.ended = True
-    assert one.look(visit.arrived_s + 3)
-    assert (visit.outcome, visit.rank) == ("answered", 3)
-    assert visit.first_token_s == pytest.approx(2)
-
-
-def test_one_leaves_its_race_with_the_first_token_and_one_the_queue_after_a_while():
-    one, visit, _ = guest(race := FakeRace(rank=3), "racing")
-    assert not one.look(visit.arrived_s + 1)
-    race.begun = True
-    assert one.look(visit.arrived_s + 2)
-    assert visit.outcome == "left its race"
-    assert race.stopped.is_set()
-
-    one, visit, _ = guest(race := FakeRace(rank=3), "waiting")
-    assert not one.look(visit.arrived_s + 0.01)
-    assert one.look(visit.arrived_s + 1)
-    assert visit.outcome == "left the queue"
-    assert race.stopped.is_set()
-
-
-def test_one_who_is_refused_has_no_place_to_leave():
-    one, visit, admitted = guest(FakeRace(error=ValueError("Queue is full")), "waiting")
-    assert not admitted
-    assert one.look(visit.arrived_s + 1)
-    assert visit.outcome == "refused"
-
-
-def test_a_visitor_leaves_its_race_while_others_still_come(monkeypatch):
-    races = [FakeRace(rank=number) for number in range(6)]
-    coming = iter(races)
-
-    class Coming(FakeVisitor):
-        def race(self, request):
-            race = next(coming)
-            if race is races[5]:  # the fifth visitor leaves before the sixth has arrived
-                left.append(races[4].stopped.wait(5))
-                for each in races:
-                    each.ended = True
-            race.begun = True
-            return race
-
-    left = []
-    monkeypatch.setattr(visitors, "Visitor", lambda url: Coming())
-    visits = visitors.come("http://nowhere", count=6)
-    assert left == [True]
-    assert [visit.outcome for visit in visits].count("answered") == 5
+@pytest.mark.parametrize(
+    ("race", "leaving", "outcome"),
+    [
+        (FakeRace(), None, "answered"),
+        (FakeRace(), "waiting", "answered"),  # it has not waited long enough to leave
+        (FakeRace(), "racing", "left its race"),
+        (FakeRace(begins=False), "waiting", "left the queue"),
+        (FakeRace(begins=False), None, "lost"),
+        (FakeRace(begins=False, refusal="Queue is full!"), "waiting", "refused"),
+        (FakeRace(begins=False, refusal="Queue is full!"), "racing", "refused"),
+        (FakeRace(refusal="replica: lost"), None, "lost"),
+        (FakeRace(), "closing", "closed its tab"),
+    ],
+)
+def test_a_visitor_leaves_its_race_or_the_queue_but_not_without_a_place(race, leaving, outcome):
+    assert visitors.visit(FIRST.request, race, leaving).outcome == outcome
 
 
 def test_delays_are_medians_by_the_place_in_the_queue():
     seen = [(2, 3.0), (None, 0.1), (0, 1.0), (2, 5.0), (1, None)]
-    visits = [Visit(0, FIRST.request, "answered", 0.0, *each) for each in seen]
+    visits = [Visit(FIRST.request, "answered", 0.0, *each) for each in seen]
     assert visitors.delays(visits) == {"0": 1.0, "2": 4.0}
 
 
-# --- memory ---------------------------------------------------------------------------------------
+# --- memory, idle clients and calls ---------------------------------------------------------------
 
 
-def test_the_memory_is_read_after_so_many_races_on_the_page(tmp_path, pair):
-    found = memory.measure(tmp_path, pair, [1, 3])
+def test_the_memory_is_read_after_so_many_races_on_the_page(measured):
+    found = measured(memory, counts=[1, 3])
     megabytes = found.figures["resident_mb"]
     assert [*megabytes] == [1, 3]
     assert all(value > 50 for value in megabytes.values())
-
-
-def test_the_server_knows_when_a_tab_is_open_and_when_it_is_closed():
-    """In Gradio, a session is closed when its heartbeat ends; its state is then deleted."""
-    page = Page(loader_of(FakeDolly(PLAIN), PAIR))
-    with served_page(page) as url:
-        sessions = page.blocks.app.state_holder.session_data
-        with closing(Visitor(url, page=True)) as tab:
-            tab.press("Run both", {"Instruction": "Why?"}).wait()
-            (state,) = sessions.values()
-            assert not state.is_closed
-        wait_until(lambda: state.is_closed)
 
 
 def test_memory_that_grows_is_a_failure_and_at_first_it_may():
@@ -207,52 +145,9 @@ def test_memory_that_grows_is_a_failure_and_at_first_it_may():
     assert line == "the memory grows by 10.0 MB per 100 races, more than 1.0"
 
 
-# --- calls ----------------------------------------------------------------------------------------
-
-
-def test_whatever_is_called_gets_one_line(tmp_path, pair):
-    found = calls.measure(tmp_path, pair, 150)
+def test_clients_that_do_not_read_or_send_hold_nobody_up(measured):
+    found = measured(idle, streams=2, bodies=3)
     assert found.failures == ()
-    assert sum(found.figures["kinds"].values()) == 150
-
-
-def test_the_same_seed_makes_the_same_calls(url):
-    config = httpx.get(f"{url}config").json()
-
-    def bodies(seed):
-        every = calls.calls(config, "fake", 200, seed)
-        return [(call.path, call.body) for call in every]
-
-    assert bodies(1) == bodies(1)
-    assert bodies(1) != bodies(2)
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ({"seconds": 2.5}, "took 2.5 s"),
-        ({"status": 500, "text": "Internal Server Error"}, "got status 500"),
-        ({"text": '{"detail": "Traceback (most recent call last)"}'}, "is a traceback"),
-        ({"logged": "Traceback (most recent call last)\n  x\n"}, "is a traceback"),
-        ({"logged": "one\ntwo\n"}, "is more than a line in the log"),
-        ({"text": '{"error": "one\\ntwo"}'}, "got more than a line"),
-        ({"text": 'event: error\ndata: {"error": "one\\ntwo"}\n\n'}, "got more than a line"),
-    ],
-)
-def test_a_slow_call_a_traceback_or_more_than_a_line_is_a_failure(change, line):
-    good = Reply(Call("chat", "POST", "/there"), 400, '{"detail": "one"}', 0.1, "one\n")
-    assert list(calls.failures(good)) == []
-    (failure,) = calls.failures(replace(good, **change))
-    assert line in failure
-
-
-# --- idle clients ---------------------------------------------------------------------------------
-
-
-def test_clients_that_do_not_read_or_send_hold_nobody_up(tmp_path, pair):
-    found = idle.measure(tmp_path, pair, 2, 3)
-    assert found.failures == ()
-    assert (found.figures["unread_streams"], found.figures["half_bodies"]) == (2, 3)
     assert 0 < found.figures["next_answer_s"] < idle.LONGEST
 
 
@@ -271,6 +166,38 @@ def test_an_answer_that_is_late_or_refused_and_a_traceback_are_failures(change, 
     assert failure.startswith(line)
 
 
+def test_whatever_is_called_gets_one_line_and_the_same_seed_makes_the_same_calls(started, measured):
+    found = measured(calls, count=150)
+    assert found.failures == ()
+    assert sum(found.figures["kinds"].values()) == 150
+    config = httpx.get(f"{started.url}config").json()
+    one, same, other = (
+        [(call.path, call.body) for call in calls.calls(config, "fake", 200, seed)]
+        for seed in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"seconds": 2.5}, "took 2.5 s"),
+        ({"status": 500, "text": "Internal Server Error"}, "got status 500"),
+        ({"text": '{"detail": "Traceback (most recent call last)"}'}, "is a traceback"),
+        ({"log": "Traceback (most recent call last)\n  x\n"}, "is a traceback"),
+        ({"log": "one\ntwo\n"}, "is more than a line in the log"),
+        ({"text": '{"error": "one\\ntwo"}'}, "got more than a line"),
+        ({"text": 'event: error\ndata: {"error": "one\\ntwo"}\n\n'}, "got more than a line"),
+    ],
+)
+def test_a_slow_call_a_traceback_or_more_than_a_line_is_a_failure(change, line):
+    call = Call("chat", "POST", "/there")
+    good = {"status": 400, "text": '{"detail": "one"}', "seconds": 0.1, "log": "one\n"}
+    assert list(calls.failures(call, **good)) == []
+    (failure,) = calls.failures(call, **good | change)
+    assert line in failure
+
+
 # --- traces ---------------------------------------------------------------------------------------
 
 
@@ -280,14 +207,10 @@ def test_mutants_of_a_trace_are_opened_or_refused_and_what_is_mutated_opens(tmp_
     found = traces.measure(tmp_path, 30)
     assert found.failures == ()
     assert found.figures["opened"] + found.figures["refused"] == 30
-    assert [*traces.texts(5)] == [*traces.texts(5)]
 
 
 def test_a_reader_that_fails_is_a_failure(tmp_path):
-    def dividing(file):
-        return str(1 / 0)
-
-    found = traces.measure(tmp_path, 2, dividing)
+    found = traces.measure(tmp_path, 2, lambda file: str(1 / 0))
     assert found.failures == tuple(
         f"mutant {number}: ZeroDivisionError division by zero" for number in range(2)
     )
@@ -296,16 +219,42 @@ def test_a_reader_that_fails_is_a_failure(tmp_path):
 
 # --- conversions ----------------------------------------------------------------------------------
 
+CONVERT = """
+import pathlib, shutil, sys, time
+cache, ready = map(pathlib.Path, sys.argv[1:])
+half = cache / ".half"
+try:
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir(parents=True)
+except OSError as error:
+    print(f"file: {half} — {error.strerror}.", file=sys.stderr)
+    sys.exit(2)
+print("exporting", file=sys.stderr, flush=True)
+time.sleep(0.5)
+shutil.copytree(ready, half, dirs_exist_ok=True, copy_function=shutil.copyfile)
+half.rename(cache / "model")
+"""
 
-def test_conversions_that_go_wrong_leave_nothing_and_the_next_works(tmp_path):
-    """Of each kind, one that is quick; `tests.test_store` has two at once."""
-    pytest.importorskip("torch")
+
+@pytest.fixture
+def converting(monkeypatch):
+    """What converts in no time, and as it should."""
+
+    def command(checkpoint, cache):
+        return [sys.executable, "-c", CONVERT, str(cache), str(tiny_folder() / "target")]
+
+    monkeypatch.setattr(conversions, "_command", command)
+    monkeypatch.setattr(conversions, "_write_checkpoint", lambda folder: None)
+
+
+def test_conversions_that_go_wrong_leave_nothing_and_the_next_works(converting, tmp_path):
+    """Of each kind, one; `tests.test_store` has real conversions."""
     found = conversions.measure(tmp_path, ["a read-only cache", "killed: exporting"])
     assert found.failures == ()
     read_only, killed = found.figures["cases"].values()
     assert read_only["status"] == 2
     assert "Read-only file system" in read_only["line"]
-    assert killed["status"] is None
+    assert (killed["status"], killed["left"]) == (None, (".half",))
 
 
 GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
@@ -315,7 +264,6 @@ GOOD = Outcome(2, "disk: full — free space.", (), 0, (), True)
     ("change", "line"),
     [
         ({"status": 1}, "exit status 1, not 2: disk: full — free space."),
-        ({"status": 0}, "exit status 0, not 2: disk: full — free space."),
         ({"status": None}, "exit status None, not 2: disk: full — free space."),
         ({"line": "some warning"}, "the last line does not say why: some warning"),
         ({"line": "Traceback (most recent call last)"}, "a traceback"),
@@ -341,12 +289,18 @@ def test_a_killed_conversion_may_leave_what_the_next_deletes_but_must_have_been_
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_a_failure_is_printed_and_is_the_exit_status(monkeypatch, capsys):
-    results = iter([Finding({"mutants": 1}, ("mutant 0: broke",)), Finding({"mutants": 1})])
-    monkeypatch.setattr(traces, "measure", lambda work, count: next(results))
+def test_the_parts_that_ran_are_saved_and_a_failure_is_printed_and_is_the_exit_status(
+    monkeypatch, capsys
+):
+    results, kept = iter([Finding({}, ("mutant 0: broke",)), Finding({"mutants": 1})]), []
+    monkeypatch.setitem(load.PARTS, "traces", lambda work: next(results))
+    monkeypatch.setattr(load, "save_parts", lambda name, results: kept.extend(results.items()))
     assert load.main(["--only", "traces"]) == 1
     assert "traces FAILED: mutant 0: broke" in capsys.readouterr().out
     assert load.main(["--only", "traces"]) == 0
+    (_, failed), (name, whole) = kept
+    assert failed["failures"] == ["mutant 0: broke"]
+    assert (name, whole["mutants"], whole["failures"]) == ("traces", 1, [])
 
 
 def test_a_part_that_raises_is_a_failure_and_what_was_found_before_is_kept():
@@ -354,39 +308,9 @@ def test_a_part_that_raises_is_a_failure_and_what_was_found_before_is_kept():
         yield Finding({"calls": 5})
         raise RuntimeError("app.py is not ready\nfor a reason")
 
-    results = parts.run({"visitors": lambda: [Finding({"visitors": 3})], "calls": raising})
-    assert results["visitors"]["visitors"] == 3
-    assert results["calls"]["calls"] == 5
-    assert results["calls"]["failures"] == ["RuntimeError: app.py is not ready"]
-
-
-@pytest.mark.parametrize("races", [["3"], ["3", "3"], ["0", "3"]])
-def test_races_from_which_no_growth_follows_are_refused_in_one_line(monkeypatch, capsys, races):
-    monkeypatch.setattr(load, "run", lambda parts: pytest.fail("it ran"))
-    assert load.main(["--races", *races]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("races: ")
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "saved"),
-    [
-        ([], [*load.PARTS]),
-        (["--only", "calls"], ["calls"]),
-        (["--races", "3", "6"], [part for part in load.PARTS if part != "memory"]),
-        (["--only", "memory", "traces", "--pair", "other"], ["traces"]),
-        (["--only", "memory", "--pair", "other"], []),
-    ],
-)
-def test_each_part_that_ran_with_its_default_sizes_is_saved(monkeypatch, capsys, arguments, saved):
-    kept = []
-    monkeypatch.setattr(load, "save_parts", lambda name, results: kept.extend(results))
-    monkeypatch.setattr(load, "run", lambda parts: {part: {"failures": []} for part in parts})
-    assert load.main(arguments) == 0
-    assert kept == saved
-    shown = [part for part in load.PARTS if part in arguments] or [*load.PARTS]
-    assert capsys.readouterr().err.count("not saved") == len(shown) - len(saved)
+    result = parts.run("calls", raising())
+    assert result["calls"] == 5
+    assert result["failures"] == ["RuntimeError: app.py is not ready"]
 
 
 def test_a_part_is_saved_with_its_own_date_and_machine_and_the_others_stay(tmp_path):

@@ -173,18 +173,27 @@ def timeless(trace):
     return lanes, trace.pieces, trace.request, trace.prompt_tokens, trace.pair
 
 
+STOPPING = Request("Say something", max_new_tokens=20, stop=("word1",), logprobs=2)
+
+
+@pytest.mark.parametrize("request_", [REQUEST, STOPPING])
 @pytest.mark.parametrize("mode", ["race", "sequential", "autoregressive", "speculative"])
-def test_a_trace_from_a_replica_is_that_of_the_models(served, mode):
-    run = served.engine.start(REQUEST, mode)
+def test_a_trace_from_a_replica_is_that_of_the_models(served, mode, request_):
+    run = served.engine.start(request_, mode)
     updates = [update for update in run if isinstance(update, Update)]
     there = served.dolly.started[-1].trace()
     here = run.trace()
     assert here.finished
     assert (here.lanes, here.pieces) == (there.lanes, there.pieces)
-    assert timeless(here) == timeless(FakeDolly(PLAIN).start(REQUEST, mode).finish())
+    assert timeless(here) == timeless(FakeDolly(PLAIN).start(request_, mode).finish())
     assert [token for update in updates for token in update.tokens]
     assert here.environment["replica_cores"] == "0"
     assert parse_trace(here.to_json()) == here
+    steps = [update.event for update in updates if isinstance(update.event, Step)]
+    assert served.engine.token_bytes(3) == PLAIN[3].encode()
+    if request_.logprobs:
+        assert all(len(step.logprobs) == len(step.tokens) for step in steps)
+        assert all(len(each.top) == 2 for step in steps for each in step.logprobs)
 
 
 def test_what_a_replica_prepares_is_reported_and_then_the_models_are_its_own(served):
@@ -196,34 +205,12 @@ def test_what_a_replica_prepares_is_reported_and_then_the_models_are_its_own(ser
     assert run.trace().pair["kv_cache"] == "stateful"
 
 
-def test_a_stop_text_and_logprobs_are_the_same_from_a_replica(served):
-    whole = served.engine.start(Request("Say something", max_new_tokens=20), "speculative")
-    assert [*whole]
-    text = whole.trace().lanes["speculative"].text
-    stop = text[20:28]
-    request = Request("Say something", max_new_tokens=20, stop=(stop,), logprobs=2)
-    run = served.engine.start(request, "speculative")
-    updates = [update for update in run if isinstance(update, Update)]
-    lane, there = (each.trace().lanes["speculative"] for each in (run, served.dolly.started[-1]))
-    assert (
-        (lane.text, lane.finish) == (text[: text.find(stop)], "stop") == (there.text, there.finish)
-    )
-    steps = [update.event for update in updates if isinstance(update.event, Step)]
-    assert all(len(step.logprobs) == len(step.tokens) for step in steps)
-    assert all(len(each.top) == 2 for step in steps for each in step.logprobs)
-    assert served.engine.token_bytes(3) == PLAIN[3].encode()
-
-
-def test_nothing_is_asked_of_a_replica_before_the_run_is_iterated(served):
+def test_no_replica_is_asked_before_the_run_is_iterated_nor_what_cannot_be_answered(served):
     run = served.engine.start(REQUEST)
     assert set(run.trace().lanes) == {"autoregressive", "speculative"}
     assert run.trace().prompt_tokens == (1, 2)
     run.close()
-    assert not served.streams
     assert run.trace().autoregressive.finish is FinishReason.CANCELLED
-
-
-def test_what_cannot_be_answered_is_refused_before_a_replica_is_asked(served):
     with pytest.raises(UserError, match="mode: “both”"):
         served.engine.start(REQUEST, "both")
     served.engine._context_length = 2
@@ -300,14 +287,9 @@ def test_earlier_answers_go_to_the_replica_with_the_drafter_that_copies_them(ser
 
 def test_a_replica_has_a_thread_for_each_core_and_has_raced_before_its_first_visitor(monkeypatch):
     loaded, dolly = [], FakeDolly(PLAIN)
-
-    def load(choice):
-        loaded.append(choice.threads)
-        return dolly
-
     monkeypatch.setattr(replica, "claim", lambda size: Pinned(tuple(range(size)), None))
-    Replica(Choice(PAIR, Everything(), threads=0), 3, load)
-    assert loaded == [3]
+    Replica(Choice(PAIR, Everything(), threads=0), 3, lambda choice: loaded.append(choice) or dolly)
+    assert [choice.threads for choice in loaded] == [3]
     (trace,) = [run.trace() for run in dolly.started]
     assert trace.finished
     assert {"autoregressive", "speculative"} == {*trace.lanes}
@@ -397,18 +379,24 @@ def test_an_address_that_ray_cannot_read_is_one_line(fake_ray, monkeypatch):
         Cluster(2, "no:such:one")
 
 
-@pytest.mark.parametrize(("count", "cores"), [(1, 32), (2, 16), (3, 16), (8, 8), (9, 6), (64, 1)])
-def test_the_cores_of_a_replica_are_those_of_one_machine(fake_ray, monkeypatch, count, cores):
+FEW = r"of \d+ cores each are too many for 8 and 8 and 16 and 32 cores; choose fewer, or"
+
+
+@pytest.mark.parametrize(
+    ("count", "threads", "line"),
+    [
+        *((count, 0, f"cores: {each} —") for count, each in ((1, 32), (2, 16), (3, 16), (9, 6))),
+        (64, 0, "cores: 1 —"),
+        (65, 0, FEW),
+        (2, 32, FEW),
+    ],
+)
+def test_the_cores_of_a_replica_are_those_of_one_machine(
+    fake_ray, monkeypatch, count, threads, line
+):
     def deploy(self, choice, cores):
         raise UserError("cores", cores, "enough")
 
     monkeypatch.setattr(Cluster, "_deploy", deploy)
-    with pytest.raises(UserError, match=f"cores: {cores} —"):
-        Cluster(count, "head:6379").load(Choice(PAIR, Everything()))
-
-
-@pytest.mark.parametrize(("count", "threads"), [(65, 0), (2, 32)])
-def test_replicas_that_no_machine_has_the_cores_for_are_one_line(fake_ray, count, threads):
-    line = r"of \d+ cores each are too many for 8 and 8 and 16 and 32 cores; choose fewer, or"
     with pytest.raises(UserError, match=line):
         Cluster(count, "head:6379").load(Choice(PAIR, Everything(), threads=threads))

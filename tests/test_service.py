@@ -19,7 +19,7 @@ def result(name):
 
 def test_the_lengths_are_like_those_of_all_held_out_answers():
     """Of 200 others, by their quartiles, and of 500, by their mean."""
-    answers = [length.answer for length in record_lengths()]
+    answers = [answer for _, answer in record_lengths()]
     assert len(answers) == len(EVALUATION["reading"]) == 60
     for ours, theirs in zip(quantiles(answers, n=4), EVALUATION["answers"]["tokens"], strict=True):
         assert ours == pytest.approx(theirs, rel=0.15)
@@ -47,8 +47,8 @@ def test_a_race_of_the_3b_takes_what_its_passes_took():
     """It has the autoregressive passes of its answer, and less than as many again."""
     service = KNOWN["dolly-v2-3b", 2]
     step = result("full_size")["figures"]["costs"]["int8"]["verify"]
-    for seconds, length in zip(service.seconds, record_lengths(), strict=True):
-        prompts = -(-length.prompt // 9) * (2 * step[8] + 0.02)
-        assert length.answer * step[0] < seconds < 2 * length.answer * step[0] + prompts
+    for seconds, (prompt, answer) in zip(service.seconds, record_lengths(), strict=True):
+        prompts = -(-prompt // 9) * (2 * step[8] + 0.02)
+        assert answer * step[0] < seconds < 2 * answer * step[0] + prompts
     assert service.basis == "predicted"
     assert service.memory_bytes > PAIRS["dolly-v2-3b"].memory_bytes

@@ -19,22 +19,9 @@ def test_the_committed_tables_are_those_of_the_committed_result():
     written = (RESULTS.parents[1] / "docs" / "hosting.md").read_text()
     for table in tables(RESULT):
         assert table in written
-    assert "12b" not in written.lower()  # it was projected from random weights
 
 
-def test_every_number_of_replicas_was_simulated_near_its_limit():
-    for cores in (1, 2):
-        for replicas in REPLICAS:
-            shares = [
-                row["utilisation"]
-                for row in RESULT["rows"]
-                if (row["cores"], row["replicas"]) == (cores, replicas)
-            ]
-            assert max(shares) > 0.75
-            assert len(shares) >= 5
-
-
-def test_the_formula_is_near_the_simulation():
+def test_the_formula_is_near_the_simulation_also_near_the_limit():
     """Its mean is exact with one replica, but for the visitors that were simulated, and an
     approximation with more.
     """
@@ -46,24 +33,19 @@ def test_the_formula_is_near_the_simulation():
             assert off < 5 * measured["error"]
         elif formula["mean"] >= NOTICED:
             assert off < 0.1 * formula["mean"] + 5 * measured["error"]
+    busy = {(row["cores"], row["replicas"]) for row in RESULT["rows"] if row["utilisation"] > 0.75}
+    assert busy == {(cores, replicas) for cores in (1, 2) for replicas in REPLICAS}
 
 
 def test_the_need_is_the_fewest_replicas_that_keep_the_wait():
     found = need(SERVICE)
     rate = 1000 / 3600
-    queue = Queue(found["replicas"], rate, SERVICE.mean, SERVICE.variation)
     fewer = Queue(found["replicas"] - 1, rate, SERVICE.mean, SERVICE.variation)
     assert found["simulated"]["p95"] <= PATIENCE
     assert fewer.utilisation >= 1 or simulated(fewer, RACES)["p95"] > PATIENCE
-    assert found["utilisation"] == queue.utilisation < 1
+    assert found["utilisation"] == rate * SERVICE.mean / found["replicas"] < 1
     assert found["all_cores"] == 2 * found["replicas"]
     assert found["all_bytes"] == found["replicas"] * SERVICE.memory_bytes
-
-
-def test_a_thousand_visitors_an_hour_were_served_within_the_patience():
-    pairs = [row["pair"] for row in RESULT["needs"]]
-    assert pairs == ["dolly-smol", "dolly-smol", "dolly-v2-3b"]
-    assert all(row["simulated"]["p95"] <= RESULT["patience_s"] for row in RESULT["needs"])
 
 
 def test_numbers_are_rounded_at_any_depth_and_nothing_else_is():

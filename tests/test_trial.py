@@ -1,14 +1,13 @@
-"""The figures of the trial, on traces whose times are given, and what becomes of its findings."""
+"""The figures of the trial, on traces whose times are given."""
 
-from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from lab.load import trial
 from lab.load.parts import Finding
-from lab.load.trial import growth, overlapping, overtaken, slowdown
+from lab.load.trial import growth, overlapping, slowdown
+from lab.load.visitors import overtaken
 from tests.traces import timed
 
 STEP = 0.1  # seconds
@@ -32,8 +31,8 @@ def test_races_overlap_where_one_began_before_the_other_had_computed_all():
 
 
 def test_whoever_begins_well_before_one_who_came_earlier_has_overtaken():
-    assert overtaken([raced("a", began) for began in (0.0, 0.1, 0.05, 2.0)]) == 0
-    assert overtaken([raced("a", began) for began in (0.0, 5.0, 1.0, 6.0)]) == 1
+    assert overtaken([0.0, 0.1, 0.05, 2.0]) == 0
+    assert overtaken([0.0, 5.0, 1.0, 6.0]) == 1
 
 
 def test_a_replica_is_compared_with_itself_alone():
@@ -53,22 +52,3 @@ def test_a_claim_that_does_not_hold_is_a_failure():
     assert trial._finding("processes left", 0) == Finding({"processes left": 0})
     found = trial._finding("a claim", 1.23456, False, "is more than 1")
     assert found == Finding({"a claim": 1.235}, ("a claim: 1.235 is more than 1",))
-
-
-def test_what_was_found_before_a_step_failed_is_saved(monkeypatch):
-    @contextmanager
-    def server(*flags):
-        yield SimpleNamespace(url="")
-
-    def starting(server):
-        yield Finding({"a claim": 1.0})
-        raise RuntimeError("app.py is not ready")
-
-    saved = {}
-    monkeypatch.setattr(trial, "Server", server)
-    monkeypatch.setattr(trial, "_starting", starting)
-    monkeypatch.setattr(trial, "save_figures", lambda name, **results: saved.update(results))
-    assert trial.main(["--races", "6"]) == 1
-    assert saved["settings"] == {"visitors": 12, "tokens": 60, "rounds": 12, "races": 6}
-    assert saved["trial"]["a claim"] == 1.0
-    assert saved["trial"]["failures"] == ["RuntimeError: app.py is not ready"]

@@ -9,10 +9,11 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
-from urllib.request import Request, urlopen
+
+import httpx
 
 from lab.engines.models import DRAFT_GGUF, TARGET_GGUF, Models
 from pipeline.decoding.drafters import DEFAULT_DRAFTER, find_drafter
@@ -21,13 +22,11 @@ from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.events import Step
-from pipeline.decoding.lanes import Lanes
 from pipeline.decoding.sampling import SamplingParams
-from pipeline.runtime.block import OVBlockModel
-from pipeline.runtime.model import OVModel, RuntimeOptions
-from pipeline.runtime.pair import measure_costs
+from pipeline.dolly import Dolly
+from pipeline.models.pairs import Model, Pair
+from pipeline.request import Request
 from pipeline.runtime.weight_files import WHOLE, read_weights, weight_files
-from pipeline.text.tokenizer import Tokenizer
 
 DRAFT_LENGTH = 4
 _NGRAM = 4  # tokens that must stand before for prompt lookup to copy what followed; GenAI: at most
@@ -69,30 +68,14 @@ def ours(
     lossless: bool = True,
 ) -> Answer:
     """As `Dolly` does it, without an end key. No drafter: autoregressive."""
-
-    def compiled(folder: Path, hidden_layers: tuple[int, ...] = ()) -> OVModel:
-        model = OVModel(folder, RuntimeOptions(lossless=lossless), hidden_layers)
-        model.warm_up()
-        model.share_prefix(Tokenizer(folder).shared_prefix)
-        return model
-
     spec = find_drafter(drafter) if drafter else None
-    block = None
-    if models.block and spec and spec.block_draft:
-        block = OVBlockModel(models.block, RuntimeOptions(lossless=lossless))
-        block.warm_up()
-    layers = OVBlockModel.hidden_layers(models.block) if block and models.block else ()
-    target = compiled(models.target, layers)
-    lanes = Lanes(target=partial(target.sequence, None))
-    if spec:
-        draft = compiled(models.draft) if spec.draft_model and not block else None
-        lanes = replace(lanes, costs=cache(lambda: measure_costs(target, draft, block).costs))
-        if draft:
-            lanes = replace(lanes, draft=partial(draft.sequence, None))
-        if block:
-            lanes = replace(lanes, block_draft=partial(block.block_draft, None))
-        if draft_length == "auto":
-            lanes.costs()  # before the first answer, which is timed
+    block = models.block if spec and spec.block_draft else None
+    draft = Model(str(models.draft)) if spec and spec.draft_model and not block else None
+    pair = Pair("any", "", "", Model(str(models.target)), draft, (), block)
+    dolly = Dolly(pair, lossless=lossless)
+    lanes = replace(dolly.lanes(Request("any")), end_ids=frozenset(), candidates=0)
+    if draft_length == "auto":
+        lanes.costs()  # before the first answer, which is timed
 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         params = SamplingParams()
@@ -252,12 +235,12 @@ def llama_cpp(models: Models, draft: bool = False, prompt_lookup: bool = False) 
     def answer(prompt: list[int], count: int, on_tokens: OnTokens) -> list[int]:
         asked = {"prompt": prompt, "n_predict": count, "temperature": 0, "top_k": 1}
         asked |= {"ignore_eos": True, "return_tokens": True, "stream": True}
-        body, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
         made: list[int] = []
-        with urlopen(Request(f"{server.listening_address}/completion", body, kind)) as replies:
-            for line in replies:
-                name, _, event = line.partition(b": ")
-                if name == b"data" and (tokens := json.loads(event)["tokens"]):
+        url = f"{server.listening_address}/completion"
+        with httpx.stream("POST", url, json=asked, timeout=None) as reply:
+            for line in reply.iter_lines():
+                name, _, event = line.partition(": ")
+                if name == "data" and (tokens := json.loads(event)["tokens"]):
                     made += tokens
                     on_tokens(len(made))
         return made

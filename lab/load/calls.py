@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ import httpx
 from lab.load.mutants import STRANGE, at, mutated, mutated_text, paths
 from lab.load.parts import Finding
 from lab.load.server import PATIENCE, ready
+from pipeline.models.pairs import DEFAULT_PAIR
 from pipeline.request import Request
 
 LONGEST = 2.0  # seconds of a call
@@ -63,32 +65,25 @@ def calls(config: Mapping[str, Any], model: str, count: int, seed: int = 0) -> I
     random = Random(seed)
     chat = partial(_chat, model=model)
     event = partial(_event, events=config["dependencies"])
-    kinds = (_named, _by_name, event, _direct, chat, chat, _upload, _cancel, _address)
+    kinds = (_call, _call, event, _direct, chat, chat, _upload, _cancel, _address)
     for _ in range(count):
         yield random.choice(kinds)(random)
 
 
-def _named(random: Random) -> Call:
-    """Values in their order."""
+def _call(random: Random) -> Call:
+    """Values in their order, or by their names."""
     name = random.choice(_ENDPOINTS)
-    values = [*_REQUEST.form.values(), "race"] if name != "status" else []
-    body = mutated_text({"data": values}, random)
-    path = f"{_API}/call/{name}"
-    return Call("call", "POST", path, body, then=lambda reply: f"{path}/{reply['event_id']}")
 
+    def then(reply: Mapping[str, str]) -> str:
+        return f"{_API}/call/{name}/{reply['event_id']}"
 
-def _by_name(random: Random) -> Call:
-    """Values by their names."""
-    name = random.choice(_ENDPOINTS)
+    if random.random() < 0.5:
+        values = [*_REQUEST.form.values(), "race"] if name != "status" else []
+        body = mutated_text({"data": values}, random)
+        return Call("call", "POST", f"{_API}/call/{name}", body, then=then)
     asked = mutated({"instruction": "Why?", "mode": "race", "temperature": 0.5}, random)
-    path = f"{_API}/call/v2/{name}"
-    return Call(
-        "call by names",
-        "POST",
-        path,
-        json.dumps({"max_new_tokens": _TOKENS} | asked),
-        then=lambda reply: f"{_API}/call/{name}/{reply['event_id']}",
-    )
+    body = json.dumps({"max_new_tokens": _TOKENS} | asked)
+    return Call("call by names", "POST", f"{_API}/call/v2/{name}", body, then=then)
 
 
 def _event(random: Random, events: Sequence[Mapping[str, Any]]) -> Call:
@@ -148,17 +143,6 @@ def _address(random: Random) -> Call:
     return Call("address", random.choice(_METHODS), path, random.choice(("", "{}", "[]", "x")))
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What came back, and what the server wrote to its terminal meanwhile."""
-
-    call: Call
-    status: int
-    text: str
-    seconds: float
-    logged: str = ""
-
-
 def sent(client: httpx.Client, call: Call) -> tuple[int, str]:
     """The status and the text of the answer.
 
@@ -175,18 +159,24 @@ def sent(client: httpx.Client, call: Call) -> tuple[int, str]:
     return reply.status_code, reply.text
 
 
-def failures(reply: Reply) -> Iterator[str]:
-    """A line for each defect."""
-    about = f"{reply.call.kind} {reply.call.method} {reply.call.path} {reply.call.body[:300]}"
-    if reply.seconds > LONGEST:
-        yield f"{about} took {reply.seconds:.1f} s"
-    lines = list(_error_lines(reply.text))
-    if reply.status >= httpx.codes.INTERNAL_SERVER_ERROR and not lines:
-        yield f"{about} got status {reply.status}: {reply.text[:200]!r}"
-    if "Traceback" in reply.text or "Traceback" in reply.logged:
-        yield f"{about} is a traceback: {(reply.logged or reply.text)[-500:]!r}"
-    elif len(reply.logged.splitlines()) > 1:
-        yield f"{about} is more than a line in the log: {reply.logged[:300]!r}"
+def failures(call: Call, status: int, text: str, seconds: float, log: str) -> Iterator[str]:
+    """A line for each defect.
+
+    Args:
+        status, text: of the answer.
+        seconds: until it came.
+        log: what the server wrote to its terminal meanwhile.
+    """
+    about = f"{call.kind} {call.method} {call.path} {call.body[:300]}"
+    if seconds > LONGEST:
+        yield f"{about} took {seconds:.1f} s"
+    lines = list(_error_lines(text))
+    if status >= httpx.codes.INTERNAL_SERVER_ERROR and not lines:
+        yield f"{about} got status {status}: {text[:200]!r}"
+    if "Traceback" in text or "Traceback" in log:
+        yield f"{about} is a traceback: {(log or text)[-500:]!r}"
+    elif len(log.splitlines()) > 1:
+        yield f"{about} is more than a line in the log: {log[:300]!r}"
     for line in lines:
         if "\n" in line:
             yield f"{about} got more than a line: {line[:200]!r}"
@@ -205,7 +195,7 @@ def _error_lines(text: str) -> Iterator[str]:
                 yield value
 
 
-def measure(work: Path, pair: str, count: int) -> Finding:
+def measure(work: Path, pair: str = DEFAULT_PAIR, count: int = 10_000) -> Finding:
     """Calls a server so often, one call after the other.
 
     Args:
@@ -213,7 +203,7 @@ def measure(work: Path, pair: str, count: int) -> Finding:
         pair: a name of the registry, or a folder.
     """
     found: list[str] = []
-    slowest, seconds = 0.0, 0.0
+    seconds: list[float] = []
     kinds: Counter[str] = Counter()
     statuses: Counter[int] = Counter()
     with (
@@ -235,16 +225,16 @@ def measure(work: Path, pair: str, count: int) -> Finding:
                 found.append(f"{call.kind} {call.method} {call.path}: no answer ({error!r})")
             log = server.errors
             took = time.perf_counter() - begun
-            found += failures(Reply(call, status, text, took, log[before:]))
+            found += failures(call, status, text, took, log[before:])
             before = len(log)
-            slowest, seconds = max(slowest, took), seconds + took
+            seconds.append(took)
             kinds[call.kind] += 1
             statuses[status] += 1
     figures = {
         "calls": count,
         "kinds": dict(sorted(kinds.items())),
         "statuses": {str(status): times for status, times in sorted(statuses.items())},
-        "slowest_s": round(slowest, 3),
-        "mean_ms": round(1000 * seconds / count, 2),
+        "slowest_s": round(max(seconds), 3),
+        "mean_ms": round(1000 * fmean(seconds), 2),
     }
     return Finding(figures, tuple(found))

@@ -7,6 +7,7 @@ one line of what went wrong, leave nothing half-made, and work the next time.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -20,8 +21,9 @@ import psutil
 
 from lab.load.parts import Finding
 from lab.load.server import PATIENCE, ROOT, running
+from pipeline.models.pairs import EMBEDDED
+from pipeline.runtime.ir import read_config
 from pipeline.runtime.model import OVModel
-from pipeline.text.prompt import ADDED_TOKENS
 
 _REFUSED = 2  # the exit status with a line that says why
 _LIMIT = 300.0  # seconds of a conversion
@@ -224,12 +226,12 @@ def measure(work: Path, cases: Sequence[str] = tuple(CASES)) -> Finding:
 
 
 def _write_checkpoint(folder: Path) -> None:
-    """A tiny GPT-NeoX of random weights, whose tokens are bytes."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    """A tiny GPT-NeoX of random weights, with the tokenizer of the embedded pair."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM  # loads PyTorch
 
+    embedded = EMBEDDED / "target"
     config = GPTNeoXConfig(
-        vocab_size=320,
+        vocab_size=read_config(embedded).vocab_size,
         hidden_size=64,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -239,9 +241,4 @@ def _write_checkpoint(folder: Path) -> None:
         eos_token_id=0,
     )
     GPTNeoXForCausalLM(config).save_pretrained(folder)
-    names = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([*ADDED_TOKENS])
-    tokenizer.save(str(folder / "tokenizer.json"))
+    shutil.copy(embedded / "tokenizer.json", folder)

@@ -15,6 +15,7 @@ import httpx
 
 from lab.load.parts import Finding
 from lab.load.server import PATIENCE, ready
+from pipeline.models.pairs import DEFAULT_PAIR
 
 LONGEST = 25.0  # seconds of the next answer, for which five streams fill what a connection holds
 _TOKENS = 2_000  # of a stream, which take longer than a connection holds
@@ -22,19 +23,10 @@ _PATH = "/v1/chat/completions"
 _ASKED = {"messages": [{"role": "user", "content": "Tell a long story."}], "max_tokens": _TOKENS}
 
 
-def unread(url: str, model: str) -> socket.socket:
-    """A client that has opened a stream, and does not read it."""
+def opened(url: str, model: str, whole: bool) -> socket.socket:
+    """A client that has asked for a stream, which it does not read; or has sent half of that."""
     body = json.dumps({"model": model, "stream": True, **_ASKED})
-    return _sent(url, body, len(body))
-
-
-def half(url: str, model: str) -> socket.socket:
-    """A client that has sent half a body."""
-    body = json.dumps({"model": model, **_ASKED})
-    return _sent(url, body[: len(body) // 2], len(body))
-
-
-def _sent(url: str, body: str, length: int) -> socket.socket:
+    length, body = len(body), body if whole else body[: len(body) // 2]
     address = httpx.URL(url)
     client = socket.create_connection((address.host, address.port or 80), PATIENCE)
     head = f"POST {_PATH} HTTP/1.1\r\nHost: {address.host}\r\nContent-Type: application/json\r\n"
@@ -58,7 +50,7 @@ def failures(seconds: float, status: int, log: str) -> Iterator[str]:
         yield f"a traceback: {log[-500:]!r}"
 
 
-def measure(work: Path, pair: str, streams: int = 5, bodies: int = 10) -> Finding:
+def measure(work: Path, pair: str = DEFAULT_PAIR, streams: int = 5, bodies: int = 10) -> Finding:
     """Has one client ask for a short answer behind so many of both kinds.
 
     Args:
@@ -73,10 +65,8 @@ def measure(work: Path, pair: str, streams: int = 5, bodies: int = 10) -> Findin
         model = client.get("/v1/models").json()["data"][0]["id"]
         asked = {"model": model, **_ASKED, "max_tokens": 5}
         client.post(_PATH, json=asked).raise_for_status()  # the first drafts take seconds
-        for _ in range(streams):
-            stack.enter_context(unread(server.url, model))
-        for _ in range(bodies):
-            stack.enter_context(half(server.url, model))
+        for whole in [True] * streams + [False] * bodies:
+            stack.enter_context(opened(server.url, model, whole))
         begun = time.perf_counter()
         status = client.post(_PATH, json=asked).status_code
         seconds = time.perf_counter() - begun

@@ -7,35 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 from lab.load.parts import Finding
-from lab.load.server import Server, ready
+from lab.load.server import ready
 from lab.load.visitor import Visitor
-from pipeline.errors import UserError
+from pipeline.models.pairs import DEFAULT_PAIR
 
 LIMIT = 1.0  # MB per 100 races, between the last two counts
+_RACES = (100, 250, 500, 1_000)  # the server keeps the last 256 visitors
 _TOKENS = 8
 _MB = 1e6
-
-
-def check(counts: Sequence[int]) -> None:
-    """
-    Raises:
-        UserError: growth cannot be computed from the memory after so many races.
-    """
-    if len({*counts}) < 2 or min(counts) < 1:
-        value = " ".join(map(str, counts))
-        raise UserError("races", value, "give two different numbers at least, from 1")
-
-
-def resident(server: Server, counts: Sequence[int]) -> dict[int, float]:
-    """Megabytes of the server's memory after each of these numbers of races."""
-    found = {}
-    for number in range(1, 1 + max(counts)):
-        asked = {"Instruction": f"What is {number} plus one?", "New tokens": _TOKENS}
-        with closing(Visitor(server.url, page=True)) as tab:
-            tab.press("Run both", asked).wait()
-        if number in counts:
-            found[number] = server.memory["page"] / _MB
-    return found
 
 
 def growth(resident_mb: Mapping[int, float]) -> float:
@@ -50,17 +29,23 @@ def failures(resident_mb: Mapping[int, float]) -> Iterator[str]:
         yield f"the memory grows by {grown:.1f} MB per 100 races, more than {LIMIT:.1f}"
 
 
-def measure(work: Path, pair: str, counts: Sequence[int]) -> Finding:
+def measure(work: Path, pair: str = DEFAULT_PAIR, counts: Sequence[int] = _RACES) -> Finding:
     """Races so often, one race after the other.
 
     Args:
         work: an empty folder.
         pair: a name of the registry, or a folder.
-        counts: of races after which the memory is read, at least two (see `check`). The server
-            keeps the last 256 visitors, so that the last two should be more.
+        counts: of races after which the memory is read, at least two.
     """
+    megabytes: dict[int, float] = {}
     with ready(work, pair) as server:
-        megabytes = resident(server, counts)
+        for number in range(1, 1 + max(counts)):
+            asked = {"Instruction": f"What is {number} plus one?", "New tokens": _TOKENS}
+            with closing(Visitor(server.url)) as tab:
+                if line := tab.press("Run both", asked).failure():
+                    raise RuntimeError(line)
+            if number in counts:
+                megabytes[number] = server.memory["page"] / _MB
         logged = [f"the server's log: {line}" for line in server.errors.splitlines()]
     figures = {
         "tokens": _TOKENS,

@@ -31,15 +31,20 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
             yield from paths(entry, (*path, name))
 
 
+def at(record: Any, path: Path) -> Any:
+    """What is there."""
+    for name in path:
+        record = record[name]
+    return record
+
+
 def changed(record: Any, path: Path, value: Any) -> None:
     """Puts the value there; the class `KeyError` removes what is there."""
     *parents, last = path
-    for name in parents:
-        record = record[name]
     if value is KeyError:
-        del record[last]
+        del at(record, tuple(parents))[last]
     else:
-        record[last] = value
+        at(record, tuple(parents))[last] = value
 
 
 def mutated(record: Any, random: Random) -> Any:
@@ -49,7 +54,9 @@ def mutated(record: Any, random: Random) -> Any:
         every = list(paths(record))
         if every:
             path = random.choice(every)
-            changed(record, path, _other(at(record, path), record, random))
+            changed(
+                record, path, _other(at(record, path), at(record, random.choice(every)), random)
+            )
     return record
 
 
@@ -60,32 +67,20 @@ def mutated_text(record: Any, random: Random) -> str:
         return text
     for _ in range(random.randint(1, _MOST)):
         begin, end = sorted(random.choices(range(len(text) + 1), k=2))
-        match random.randrange(4):
-            case 0:
-                text = text[:begin]
-            case 1:
-                text = text[:begin] + text[min(end, begin + 20) :]
-            case 2:
-                text = text[:begin] + chr(random.randrange(0x250)) + text[begin + 1 :]
-            case _:
-                text = text[:begin] + text[begin : begin + 20] + text[begin:]
+        end = min(end, begin + 20)
+        before, within, after = text[:begin], text[begin:end], text[end:]
+        strange = chr(random.randrange(0x250))
+        text = before + random.choice(("", after, strange + after, within + within + after))
     return text
 
 
-def at(record: Any, path: Path) -> Any:
-    """What is there."""
-    for name in path:
-        record = record[name]
-    return record
-
-
-def _other(value: Any, record: Any, random: Random) -> Any:
-    """What may take the place of a value."""
+def _other(value: Any, elsewhere: Any, random: Random) -> Any:
+    """What may take the place of a value: among others, what is elsewhere in the record."""
     kind = random.randrange(5)
     if kind == 0:
         return KeyError
     if kind == 1:
-        return deepcopy(at(record, random.choice(list(paths(record)))))
+        return deepcopy(elsewhere)
     if kind == 2 and isinstance(value, list) and value:
         return random.choice((value[:-1], value[::-1], value + value[-1:], value * 2))
     if kind == 2 and isinstance(value, int | float) and abs(value) < 1e300:

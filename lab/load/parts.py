@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -21,25 +21,22 @@ class Finding:
     failures: tuple[str, ...] = ()
 
 
-def run(parts: Mapping[str, Callable[[], Iterable[Finding]]]) -> dict[str, Any]:
-    """The figures, the failures and the seconds of each part. An exception is a failure of its
-    part, whose earlier findings are kept; the others run all the same.
+def run(name: str, part: Iterable[Finding]) -> dict[str, Any]:
+    """The figures, the failures and the seconds of a part, which runs as it is iterated. An
+    exception is a failure, and what was found before is kept.
     """
-    results: dict[str, Any] = {}
-    for name, part in parts.items():
-        begun, figures, failures = perf_counter(), dict[str, Any](), list[str]()
-        try:
-            for finding in part():
-                figures |= finding.figures
-                failures += finding.failures
-        except Exception as error:
-            traceback.print_exc()
-            line = (str(error).splitlines() or [""])[0]
-            failures.append(f"{type(error).__name__}: {line}")
-        seconds = round(perf_counter() - begun, 1)
-        print(f"{name}: {seconds} s, {len(failures)} failures", file=sys.stderr)
-        results[name] = {"seconds": seconds, "failures": failures, **figures}
-    return results
+    begun, figures, failures = perf_counter(), dict[str, Any](), list[str]()
+    try:
+        for finding in part:
+            figures |= finding.figures
+            failures += finding.failures
+    except Exception as error:
+        traceback.print_exc()
+        line = (str(error).splitlines() or [""])[0]
+        failures.append(f"{type(error).__name__}: {line}")
+    seconds = round(perf_counter() - begun, 1)
+    print(f"{name}: {seconds} s, {len(failures)} failures", file=sys.stderr)
+    return {"seconds": seconds, "failures": failures, **figures}
 
 
 def show(results: Mapping[str, Any]) -> int:

@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
+import httpx
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,14 +59,13 @@ class Server:
     ) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/"
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # closed on leaving
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed on leaving
         pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))] if cores else []
         self._process = subprocess.Popen(
             [*pinned, sys.executable, "app.py", "--port", str(port), *flags],
             cwd=ROOT,
             env=os.environ | _OFFLINE | ({"TMPDIR": str(temporary)} if temporary else {}),
-            stdout=self._output,
+            stdout=subprocess.DEVNULL,
             stderr=self._errors,
         )
         self.pid = self._process.pid  # also where it is pinned, since taskset becomes the program
@@ -80,7 +78,6 @@ class Server:
             if self._process.poll() is None:
                 self.terminate()
         finally:
-            self._output.close()
             self._errors.close()
 
     def wait_until_open(self) -> None:
@@ -89,7 +86,7 @@ class Server:
         Raises:
             RuntimeError: the process ended, or the time is over.
         """
-        self._wait(lambda: self.url.rstrip("/") in _read(self._output), "open", PATIENCE)
+        self._wait_for(httpx.codes.OK, httpx.codes.SERVICE_UNAVAILABLE)
 
     def wait_until_ready(self, timeout: float = PATIENCE) -> None:
         """Returns once the models are loaded, too.
@@ -97,12 +94,13 @@ class Server:
         Raises:
             RuntimeError: as `wait_until_open`.
         """
-        self._wait(self._ready, "ready", timeout)
+        self._wait_for(httpx.codes.OK, timeout=timeout)
 
     @property
     def errors(self) -> str:
         """What it wrote to the terminal, beside its address."""
-        return _read(self._errors)
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
     def terminate(self, timeout: float = PATIENCE) -> int:
         """Ends it as who hosts it does; returns its exit status.
@@ -134,32 +132,31 @@ class Server:
     @property
     def replicas(self) -> list[psutil.Process]:
         """The processes of its replicas; empty without."""
-        return [each for each in self.processes if _command(each).startswith("ray::ServeReplica")]
+        return [*filter(_is_replica, self.processes)]
 
     @property
     def memory(self) -> dict[str, int]:
         """Resident bytes of the page, of all its replicas together, and of what else it started."""
-        replicas = self.replicas
-        own, *others = self.processes
-        return {
-            "page": _resident(own),
-            "replicas": sum(map(_resident, replicas)),
-            "processes of Ray": sum(_resident(each) for each in others if each not in replicas),
-        }
+        used = dict.fromkeys(("page", "replicas", "processes of Ray"), 0)
+        for process in self.processes:
+            with suppress(psutil.NoSuchProcess):  # it may end meanwhile
+                other = "replicas" if _is_replica(process) else "processes of Ray"
+                used["page" if process.pid == self.pid else other] += process.memory_info().rss
+        return used
 
-    def _wait(self, condition: Callable[[], bool], state: str, timeout: float) -> None:
+    def _wait_for(self, *statuses: int, timeout: float = PATIENCE) -> None:
+        """Returns once `/ready` has one of these."""
         until = time.monotonic() + timeout
-        while not condition():
+        while self._status() not in statuses:
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"app.py is not {state}: {self.errors}")
+                raise RuntimeError(f"app.py does not serve: {self.errors}")
             time.sleep(_PERIOD)
 
-    def _ready(self) -> bool:
+    def _status(self) -> int:
         try:
-            with urllib.request.urlopen(f"{self.url}ready", timeout=_ANSWER) as answer:
-                return bool(answer.status == 200)
-        except OSError:  # it refuses, does not listen yet, or does not answer
-            return False
+            return httpx.get(f"{self.url}ready", timeout=_ANSWER).status_code
+        except httpx.HTTPError:  # it refuses, does not listen yet, or does not answer
+            return 0
 
 
 def free_port() -> int:
@@ -176,19 +173,7 @@ def running(process: psutil.Process) -> bool:
     return False
 
 
-def _resident(process: psutil.Process) -> int:
+def _is_replica(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
-        return int(process.memory_info().rss)
-    return 0
-
-
-def _command(process: psutil.Process) -> str:
-    with suppress(psutil.NoSuchProcess):
-        return " ".join(process.cmdline())
-    return ""
-
-
-def _read(file: IO[bytes]) -> str:
-    """All of it, while another process appends."""
-    size = os.fstat(file.fileno()).st_size
-    return os.pread(file.fileno(), size, 0).decode(errors="replace")
+        return " ".join(process.cmdline()).startswith("ray::ServeReplica")
+    return False

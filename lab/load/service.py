@@ -63,12 +63,7 @@ class Service:
         return pvariance(self.seconds) / self.mean**2
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
-    """Tokens of a record's prompt and of its answer."""
-
-    prompt: int
-    answer: int
+Length = tuple[int, int]  # tokens of a record's prompt and of its answer
 
 
 def services() -> tuple[Service, ...]:
@@ -83,7 +78,7 @@ def record_lengths() -> list[Length]:
     evaluation = json.loads((EMBEDDED / "evaluation.json").read_text(encoding="utf-8"))
     limit = Request("any").max_new_tokens
     return [
-        Length(
+        (
             len(tokenizer.ask(record["instruction"], record["context"])),
             min(len(tokenizer.encode(record["answer"])) + record["ended"], limit),
         )
@@ -103,8 +98,8 @@ def _embedded(lengths: list[Length]) -> tuple[Service, Service]:
     )
     seconds_of = {_AUTOREGRESSIVE: whole["slow_s"], _PAGE: whole["page_s"]}
     prompts = sum(seconds_of[lane] - whole["tokens"] * lanes[lane] for lane in lanes)
-    a_token = prompts / fmean(length.prompt for length in lengths)
-    seconds = [a_token * each.prompt + sum(lanes.values()) * each.answer for each in lengths]
+    a_token = prompts / fmean(prompt for prompt, _ in lengths)
+    seconds = [a_token * prompt + sum(lanes.values()) * answer for prompt, answer in lengths]
     engines = [row for row in _result("peers")["rows"] if row["subject"] == DEFAULT_PAIR]
     (peak,) = (row["peak_mb"] * 2**20 for row in engines if row["engine"] == _HYBRID)
     slower = (each * one_core for each in seconds)
@@ -125,7 +120,7 @@ def _full_size(lengths: list[Length]) -> Service:
     )
     widest, a_token = len(costs.verify), costs.verify[0] * (1 + 1 / speedup)
     a_pass = 2 * costs.verify[-1] + costs.draft
-    seconds = (math.ceil(n.prompt / widest) * a_pass + n.answer * a_token for n in lengths)
+    seconds = (math.ceil(prompt / widest) * a_pass + answer * a_token for prompt, answer in lengths)
     memory = result["stages"]["race int8"]["peak_gib"] / 2 * _GIB
     return Service("dolly-v2-3b", 2, "predicted", tuple(seconds), int(memory))
 

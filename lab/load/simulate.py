@@ -10,9 +10,10 @@ result is `lab/results/simulation.json`, and the tables those of `docs/hosting.m
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -35,12 +36,9 @@ BUSY = (0.1, 0.95)  # utilisation: below, nobody waits; above, a simulation take
 PER_HOUR, PATIENCE = 1000, 10.0  # visitors; seconds that 95 % of them wait at most
 VISITORS, WARM_UP, BATCHES = 200_000, 0.1, 20
 NOTICED = 0.05  # seconds of mean wait, from which formula and simulation are compared
-_DIGITS = 4  # of numbers in the result
-
-Waits = dict[str, float]  # seconds, and the share that waits at all
 
 
-def simulated(queue: Queue, races: Sequence[float], visitors: int = VISITORS) -> Waits:
+def simulated(queue: Queue, races: Sequence[float]) -> dict[str, float]:
     """The waits of visitors at random, after a warm-up. Each call draws the same random numbers.
 
     Args:
@@ -48,12 +46,13 @@ def simulated(queue: Queue, races: Sequence[float], visitors: int = VISITORS) ->
         races: seconds, equally likely.
 
     Returns:
-        As `formula`, and the standard error of the mean, from batches of successive visitors.
+        Seconds: mean, median, 95 % quantile, and the standard error of the mean, from batches of
+        successive visitors; and the share that waits at all.
     """
     rng = np.random.default_rng(0)
-    arrivals = np.cumsum(rng.exponential(1 / queue.rate, visitors))
-    waited = waits(arrivals, rng.choice(np.asarray(races), visitors), queue.replicas)
-    waited = waited[int(WARM_UP * visitors) :]
+    arrivals = np.cumsum(rng.exponential(1 / queue.rate, VISITORS))
+    waited = waits(arrivals, rng.choice(np.asarray(races), VISITORS), queue.replicas)
+    waited = waited[int(WARM_UP * VISITORS) :]
     means = [batch.mean() for batch in np.array_split(waited, BATCHES)]
     return {
         "waiting": float((waited > 0).mean()),
@@ -64,44 +63,41 @@ def simulated(queue: Queue, races: Sequence[float], visitors: int = VISITORS) ->
     }
 
 
-def formula(queue: Queue) -> Waits:
-    return {
-        "waiting": queue.waiting,
-        "mean": queue.mean_wait,
-        "median": queue.quantile(0.5),
-        "p95": queue.quantile(0.95),
-    }
+def row(service: Service, replicas: int, rate: float) -> dict[str, Any]:
+    """How long visitors wait for replicas of this kind.
 
-
-def row(service: Service, queue: Queue) -> dict[str, Any]:
-    """How long visitors wait for replicas of this kind."""
+    Args:
+        rate: visitors a second.
+    """
+    queue = Queue(replicas, rate, service.mean, service.variation)
     return {
         "pair": service.pair,
         "cores": service.cores,
-        "replicas": queue.replicas,
+        "replicas": replicas,
         "utilisation": queue.utilisation,
         "simulated": simulated(queue, service.seconds),
-        "formula": formula(queue),
+        "formula": {
+            "waiting": queue.waiting,
+            "mean": queue.mean_wait,
+            "median": queue.quantile(0.5),
+            "p95": queue.quantile(0.95),
+        },
     }
 
 
-def grid(service: Service) -> Iterable[dict[str, Any]]:
+def grid(service: Service) -> Iterator[dict[str, Any]]:
     """A row for each number of replicas and each rate that they can bear."""
     for replicas in REPLICAS:
         for rate in RATES:
-            queue = Queue(replicas, rate / 60, service.mean, service.variation)
-            if BUSY[0] <= queue.utilisation <= BUSY[1]:
-                yield row(service, queue) | {"visitors_per_minute": rate}
+            if BUSY[0] <= rate / 60 * service.mean / replicas <= BUSY[1]:
+                yield row(service, replicas, rate / 60) | {"visitors_per_minute": rate}
 
 
-def need(service: Service, per_hour: int = PER_HOUR, patience: float = PATIENCE) -> dict[str, Any]:
-    """The fewest replicas for so many visitors an hour, of whom 95 % wait at most `patience`."""
-    rate = per_hour / 3600
-    rows = (
-        row(service, Queue(replicas, rate, service.mean, service.variation))
-        for replicas in count(math.floor(rate * service.mean) + 1)
-    )
-    enough = next(each for each in rows if each["simulated"]["p95"] <= patience)
+def need(service: Service) -> dict[str, Any]:
+    """The fewest replicas for `PER_HOUR` visitors, of whom 95 % wait at most `PATIENCE`."""
+    rate = PER_HOUR / 3600
+    rows = (row(service, replicas, rate) for replicas in count(math.floor(rate * service.mean) + 1))
+    enough = next(each for each in rows if each["simulated"]["p95"] <= PATIENCE)
     return enough | {
         "basis": service.basis,
         "race_s": service.mean,
@@ -127,10 +123,10 @@ def _needs(result: Mapping[str, Any]) -> str:
     rows = [
         (
             f"`{row['pair']}`, {row['basis']}",
-            str(row["cores"]),
+            row["cores"],
             f"{row['race_s']:.1f} s",
-            str(row["replicas"]),
-            str(row["all_cores"]),
+            row["replicas"],
+            row["all_cores"],
             f"{row['all_bytes'] / 1e9:.{0 if row['all_bytes'] > 1e10 else 1}f} GB",
             f"{_cell(row['simulated'])} s",
             f"{_cell(row['formula'])} s",
@@ -157,7 +153,7 @@ def _waits(result: Mapping[str, Any], cores: int) -> str:
     named = "a core" if cores == 1 else f"{cores} cores"
     return markdown_table(
         (f"replicas of {named}", *(f"{rate:,} a minute" for rate in SHOWN)),
-        [[str(replicas), *(cell(replicas, rate) for rate in SHOWN)] for replicas in REPLICAS],
+        [[replicas, *(cell(replicas, rate) for rate in SHOWN)] for replicas in REPLICAS],
     )
 
 
@@ -170,7 +166,7 @@ def _agreement(result: Mapping[str, Any]) -> str:
         *("mean wait, simulated over formula: median", "least", "most"),
     )
     shown = (f"{ratio:.2f}" for ratio in (statistics.median(ratios), min(ratios), max(ratios)))
-    return markdown_table(header, [(str(len(result["rows"])), str(len(noticed)), *shown)])
+    return markdown_table(header, [(len(result["rows"]), len(noticed), *shown)])
 
 
 def _cell(waited: Mapping[str, float]) -> str:
@@ -181,11 +177,7 @@ def _cell(waited: Mapping[str, float]) -> str:
 
 def rounded(value: Any) -> Any:
     """The value with numbers of a few digits, at any depth."""
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
-    return [rounded(each) for each in value] if isinstance(value, list) else value
+    return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.4g}"))
 
 
 def main() -> None:

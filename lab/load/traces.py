@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,12 +17,6 @@ from ui.session import Session
 
 LONGEST = 2.0  # seconds of a file
 _LONGEST_LINE = 300  # characters
-
-
-def texts(count: int, seed: int = 0) -> Iterator[str]:
-    """So many mutants of the recorded run, always the same for a seed."""
-    random, record = Random(seed), recorded().to_dict()
-    return (mutated_text(record, random) for _ in range(count))
 
 
 def opened(file: Path) -> str:
@@ -40,17 +34,19 @@ def opened(file: Path) -> str:
     return ""
 
 
-def measure(work: Path, count: int, open_trace: Callable[[Path], str] = opened) -> Finding:
-    """Opens so many mutants.
+def measure(work: Path, count: int = 3_000, open_trace: Callable[[Path], str] = opened) -> Finding:
+    """Opens so many mutants of the recorded run, always the same.
 
     Args:
         work: an empty folder.
         open_trace: returns a line, or nothing of a trace.
     """
+    random, record = Random(0), recorded().to_dict()
     found: list[str] = []
     outcomes: Counter[str] = Counter()
     slowest, file = 0.0, work / "trace.json"
-    for number, text in enumerate(texts(count)):
+    for number in range(count):
+        text = mutated_text(record, random)
         file.write_text(text, encoding="utf-8", errors="surrogatepass")
         begun = time.perf_counter()
         try:

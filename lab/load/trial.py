@@ -13,27 +13,27 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import version
-from itertools import accumulate, cycle, islice, pairwise
+from itertools import cycle, islice, pairwise, repeat
 from statistics import fmean, median
 
 from lab.load.parts import Finding, run, show
 from lab.load.server import Server, running
 from lab.load.visitor import LONG, Race, Visitor
+from lab.load.visitors import overtaken
 from lab.prompts import KINDS
 from lab.saved import save_figures
+from pipeline.decoding.events import FinishReason
 from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
 from pipeline.trace.record import Lane, Trace
 
-_SIZES = {  # of the trial
-    "visitors": 12,
-    "tokens": 60,  # of a visitor's answer, at most
-    "rounds": 12,  # of the time per token
-    "races": 300,  # of the memory
-}
+_VISITORS = 12
+_TOKENS = 60  # of a visitor's answer, at most
+_ROUNDS = 12  # of the time per token
+_RACES = 300  # of the memory
 _REPLICAS = 2
 _STARTING = 180.0  # seconds; both replicas load at once
 _TOLD = 5.0  # seconds in which a visitor is told that the replica was lost
@@ -41,7 +41,6 @@ _FREED = 1.0  # seconds in which a replica is free for the next visitor
 _TOGETHER = 1.10  # of the time per token of a replica alone
 _DRAINED = 5.0  # seconds from SIGTERM to the end
 _GROWTH = 3.0  # percent of memory, from the second third of the races to the last
-_OVERTAKING = 0.2  # seconds; visitors begin at the same time where two replicas are free
 _SAMPLES = 30  # of memory
 _MIB = 2**20
 _SETTINGS = PAIRS[DEFAULT_PAIR].settings
@@ -52,45 +51,42 @@ Findings = Iterator[Finding]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the trial; returns its exit status."""
-    parser = argparse.ArgumentParser(
+    argparse.ArgumentParser(
         prog="python -m lab.load.trial", description=__doc__.splitlines()[0]
-    )
-    for name, size in _SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=size)
-    sizes = vars(parser.parse_args(arguments))
-    results = run({"trial": lambda: _findings(**sizes)})
-    status = show(results)
-    save_figures("trial", ray=version("ray"), settings=sizes, **results)
-    return status
+    ).parse_args(arguments)
+    found = run("trial", _findings())
+    settings = {"visitors": _VISITORS, "tokens": _TOKENS, "rounds": _ROUNDS, "races": _RACES}
+    save_figures("trial", ray=version("ray"), settings=settings, trial=found)
+    return show({"trial": found})
 
 
 # --- what is tried --------------------------------------------------------------------------------
 
 
-def _findings(visitors: int, tokens: int, rounds: int, races: int) -> Findings:
+def _findings() -> Findings:
     """All steps, one after the other."""
     asked = [instruction for each in KINDS.values() for instruction, context in each if not context]
     requests = [
-        Request(instruction, max_new_tokens=tokens, **_SETTINGS)
-        for instruction in islice(cycle(asked), visitors)
+        Request(instruction, max_new_tokens=_TOKENS, **_SETTINGS)
+        for instruction in islice(cycle(asked), _VISITORS)
     ]
     texts: list[list[str]] = []
-    flags = ("--replicas", str(_REPLICAS), "--threads", "1", "--queue-size", str(visitors))
-    with Server(*flags) as server:
+    queue_size = ("--queue-size", str(_VISITORS))
+    with Server("--replicas", str(_REPLICAS), "--threads", "1", *queue_size) as server:
         yield from _starting(server)
-        with _opened(server, visitors + _REPLICAS + 1) as opened:
+        with _opened(server, _VISITORS + _REPLICAS + 1) as opened:
             late, first, queue = opened[0], opened[1 : _REPLICAS + 1], opened[_REPLICAS + 1 :]
             yield from _first(late)
             yield from _many(queue, requests, texts, f"{_REPLICAS} replicas of one core")
-            yield from _together(first, requests[0], rounds)
+            yield from _together(first, requests[0])
             yield from _leaving(server, queue)
             yield from _refusing(late, first, queue)
             yield from _losing(server, first)
-            yield from _memory(server, first, races)
+            yield from _memory(server, first)
             yield from _draining(server, first)
-    with Server("--threads", str(_REPLICAS), "--queue-size", str(visitors)) as server:
+    with Server("--threads", str(_REPLICAS), *queue_size) as server:
         server.wait_until_ready(_STARTING)
-        with _opened(server, visitors) as opened:
+        with _opened(server, _VISITORS) as opened:
             opened[0].race(_SHORT).trace()  # measures what drafts cost, as replicas do on load
             yield from _many(opened, requests, texts, f"one process of {_REPLICAS} cores")
     there, alone = texts
@@ -117,8 +113,8 @@ def _first(visitor: Visitor) -> Findings:
     delays = []
     for _ in range(5):
         race = visitor.race(_SHORT)
-        delays.append(race.wait_until_begun())
         race.trace()
+        delays.append(race.first_token_s or 0.0)
     yield _finding("seconds from a call to the first token, median of 5", median(delays))
 
 
@@ -127,27 +123,25 @@ def _many(
 ) -> Findings:
     """All at once. Adds the texts of all lanes to `texts`."""
     began = time.monotonic()
-    races = [visitor.race(each) for visitor, each in zip(visitors, requests, strict=True)]
-    traces = [race.trace() for race in races]
+    traces = _answers(visitors, requests)
     minutes = (time.monotonic() - began) / 60
     texts.append([lane.text for trace in traces for lane in trace.lanes.values()])
-    yield _finding(f"races a minute, {len(races)} visitors, {where}", len(races) / minutes)
+    yield _finding(f"races a minute, {len(traces)} visitors, {where}", len(traces) / minutes)
     if any("replica" not in trace.environment for trace in traces):
         return
     used = len({_replica(trace) for trace in traces})
     yield _finding("replicas that raced", used, used == _REPLICAS)
-    overlaps, overtakes = overlapping(traces), overtaken(traces)
+    overlaps, overtakes = overlapping(traces), overtaken(map(_began, traces))
     yield _finding("races that overlap in a replica", overlaps, not overlaps)
     yield _finding("visitors who overtook one who came earlier", overtakes, not overtakes)
 
 
-def _together(visitors: Sequence[Visitor], request: Request, rounds: int) -> Findings:
+def _together(visitors: Sequence[Visitor], request: Request) -> Findings:
     """Alternates one visitor alone with as many as there are replicas."""
     alone, together = list[Trace](), list[Trace]()
-    for _ in range(rounds):
-        for traces, racing in ((alone, visitors[:1]), (together, visitors)):
-            races = [visitor.race(request) for visitor in racing]
-            traces += [race.trace() for race in races]
+    for _ in range(_ROUNDS):
+        alone += _answers(visitors[:1], repeat(request))
+        together += _answers(visitors, repeat(request))
     for lane in ("autoregressive", "speculative"):
         ratio = slowdown(alone, together, lane)
         ms = 1e3 * median(_cost(trace.lanes[lane]) for trace in together)
@@ -212,26 +206,23 @@ def _losing(server: Server, visitors: Sequence[Visitor]) -> Findings:
     yield _finding("that visitor's next race, whole", int(whole), whole)
     ids = set[str]()
     while len(ids) < _REPLICAS and time.monotonic() - killed < _STARTING:
-        pair = [visitor.race(_SHORT) for visitor in visitors]
-        ids = {_replica(race.trace()) for race in pair}
+        ids = {*map(_replica, _answers(visitors, repeat(_SHORT)))}
     back = time.monotonic() - killed
     yield _finding("seconds from kill -9 until all replicas race", back, len(ids) == _REPLICAS)
 
 
-def _memory(server: Server, visitors: Sequence[Visitor], races: int) -> Findings:
+def _memory(server: Server, visitors: Sequence[Visitor]) -> Findings:
     """Resident memory while short races go on, two at a time."""
     used = defaultdict[str, list[float]](list)
-    every = max(1, races // _SAMPLES)
-    for at in range(0, races, len(visitors)):
-        for race in [visitor.race(_SHORT) for visitor in visitors]:
-            race.trace()
-        if at % every < len(visitors):
+    for at in range(0, _RACES, len(visitors)):
+        _answers(visitors, repeat(_SHORT))
+        if at % (_RACES // _SAMPLES) < len(visitors):
             for what, size in server.memory.items():
                 used[what].append(size / _MIB)
     for what, sizes in used.items():
         more = 100 * growth(sizes)
         yield _finding(f"MiB of the {what}, after all races", sizes[-1])
-        claim = f"percent that the {what} grew by in the last third of {races} races"
+        claim = f"percent that the {what} grew by in the last third of {_RACES} races"
         yield _finding(claim, more, more <= _GROWTH, f"is more than {_GROWTH}")
 
 
@@ -242,10 +233,17 @@ def _draining(server: Server, visitors: Sequence[Visitor]) -> Findings:
     status = server.terminate()
     seconds = time.monotonic() - began
     yield _finding("seconds from SIGTERM to the end", seconds, not status and seconds <= _DRAINED)
-    given = sum(map(_cancelled, races))
+    finishes = [{lane.finish for lane in race.trace().lanes.values()} for race in races]
+    given = finishes.count({FinishReason.CANCELLED})
     yield _finding("races cut off whose visitor has the trace", given, given == len(races))
     left = sum(map(running, processes))
     yield _finding("processes left", left, not left)
+
+
+def _answers(visitors: Iterable[Visitor], requests: Iterable[Request]) -> list[Trace]:
+    """Of visitors who ask at the same time."""
+    races = [visitor.race(request) for visitor, request in zip(visitors, requests, strict=False)]
+    return [race.trace() for race in races]
 
 
 def _racing(visitors: Sequence[Visitor]) -> list[Race]:
@@ -277,13 +275,6 @@ def overlapping(traces: Sequence[Trace]) -> int:
         for spans in by_replica.values()
         for earlier, later in pairwise(sorted(spans))
     )
-
-
-def overtaken(traces: Sequence[Trace]) -> int:
-    """Races that began well before one that was asked for earlier; they are in that order."""
-    began = [*map(_began, traces)]
-    latest = accumulate(began, max)
-    return sum(each < before - _OVERTAKING for before, each in zip(latest, began[1:], strict=False))
 
 
 def slowdown(alone: Sequence[Trace], together: Sequence[Trace], lane: str) -> float:
@@ -323,13 +314,6 @@ def _cost(lane: Lane) -> float:
     """Seconds per decoded token."""
     assert lane.seconds_per_token
     return lane.seconds_per_token
-
-
-def _cancelled(race: Race) -> bool:
-    """Whether it ended with a trace whose lanes were cut off."""
-    if race.failure(_TOLD):
-        return False
-    return {lane.finish for lane in race.trace().lanes.values()} == {"cancelled"}
 
 
 if __name__ == "__main__":

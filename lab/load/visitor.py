@@ -19,20 +19,17 @@ from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Trace
 
 LONG = Request("Tell me a story.", max_new_tokens=1000, kv_cache="uncached")  # a minute and more
+NO_ANSWER = "no answer"
 _API = "/gradio_api"
 _PATIENCE = 180.0  # seconds; a replica that is lost takes some to come back
 
 
 class Visitor:
-    """An open session. It runs one event at a time: Gradio's Stop ends all of a session.
-
-    Args:
-        url: of the page.
-        page: whether it opens the page as a browser does, with the events of its loading; it can
-            call the API without.
+    """An open session of the page at `url`. It runs one event at a time: Gradio's Stop ends all of
+    a session.
     """
 
-    def __init__(self, url: str, page: bool = False) -> None:
+    def __init__(self, url: str) -> None:
         self._session = uuid4().hex
         self._client = httpx.Client(base_url=url, timeout=PATIENCE)
         config = self._client.get("/config").raise_for_status().json()
@@ -41,11 +38,6 @@ class Visitor:
         # By this stream, the server knows that the visitor is there.
         heartbeat = self._client.build_request("GET", f"{_API}/heartbeat/{self._session}")
         self._streams = [self._client.send(heartbeat, stream=True)]
-        if page:
-            self._client.get("/").raise_for_status()
-            for event in self._events:
-                if any(kind == "load" for _, kind in event["targets"]):
-                    self._load(event)
 
     def race(self, request: Request) -> Race:
         """Asks the API for a race; returns once it is in the queue, begins or is refused."""
@@ -84,45 +76,36 @@ class Visitor:
                 )
         self._client.close()
 
-    def _load(self, event: Mapping[str, Any]) -> None:
-        data = [self._components[number].get("value") for number in event["inputs"]]
-        if event["queue"]:
-            self._queued(event, data).wait()
-        else:
-            asked = self._asked(event, data)
-            self._client.post(f"{_API}/run/predict", json=asked).raise_for_status()
-
     def _queued(self, event: Mapping[str, Any], data: Sequence[Any]) -> Race:
-        race = Race(self._client, self._asked(event, data), event["api_name"] == "race")
+        asked = {"fn_index": event["id"], "session_hash": self._session, "data": data}
+        race = Race(self._client, asked, event["api_name"] == "race")
         self._streams += [race.stream] if race.stream else []
         return race
 
-    def _asked(self, event: Mapping[str, Any], data: Sequence[Any]) -> dict[str, Any]:
-        return {"fn_index": event["id"], "session_hash": self._session, "data": data}
-
 
 class Race:
-    """An event of the page that a visitor has asked for: a race, but when the page loads.
+    """An event that a visitor has asked for: a race of the page or of its API.
 
     Args:
         asked: the event, its session and its data.
         api: whether it is a race of the API, whose output is a trace.
 
     Attributes:
-        asked: seconds since 1970.
+        asked: when, in seconds since 1970.
         rank: its place in the queue, as the server reported it first: 0 is the next; None of one
             that was refused.
-        begun: whether a token has come.
+        first_token_s: seconds until a token came; None before, and of what is no race of the API.
         stream: the server's messages; None of one that was refused.
     """
 
     def __init__(self, client: httpx.Client, asked: Mapping[str, Any], api: bool) -> None:
-        self.asked, self.begun = time.time(), False
+        self.asked = time.time()
         self.rank: int | None = None
+        self.first_token_s: float | None = None
         self.stream: httpx.Response | None = None
         self._client, self._event, self._api = client, asked, api
-        self._output, self._failure = "", "no answer"
-        self._queued, self._moved, self._over = Event(), Event(), Event()
+        self._output, self._failure = "", NO_ANSWER
+        self._queued, self._begun, self._over = self._stages = Event(), Event(), Event()
         reply = client.post(f"{_API}/queue/join", json=asked)
         if reply.is_success:
             self._id = reply.json()["event_id"]
@@ -130,25 +113,24 @@ class Race:
             messages = client.build_request("GET", f"{_API}/queue/data", params=session)
             self.stream = client.send(messages, stream=True)
             Thread(target=self._listen, args=(self.stream,), daemon=True).start()
-            _wait(self._queued)
+            self._queued.wait(_PATIENCE)
         else:
             self._failure = str(reply.json()["detail"])
-            self._moved.set()
-            self._over.set()
+            self._end()
 
     @property
     def ended(self) -> bool:
         """Whether its result is there, or a failure."""
         return self._over.is_set()
 
-    def wait_until_begun(self) -> float:
-        """Returns the seconds until the first token, or until it ended without one.
+    def wait_until_begun(self, timeout: float = _PATIENCE) -> None:
+        """Returns at the first token, or once it ended without one.
 
         Raises:
             TimeoutError: neither happens.
         """
-        _wait(self._moved)
-        return time.time() - self.asked
+        if not self._begun.wait(timeout):
+            raise TimeoutError
 
     def stop(self) -> None:
         """As the page's button."""
@@ -156,39 +138,33 @@ class Race:
         self._client.post(f"{_API}/cancel", json=asked | {"event_id": self._id})
 
     def failure(self, timeout: float = _PATIENCE) -> str:
-        """The line that the visitor is told, once there is one; "" if there is none in time."""
-        return self._failure if self._over.wait(timeout) else ""
+        """The line that the visitor is told, once it has ended; "" if it was answered."""
+        self._over.wait(timeout)
+        return self._failure
 
     def trace(self) -> Trace:
         """The whole record, once the race has ended.
 
         Raises:
-            RuntimeError: it failed or was refused, with the line that the visitor is told.
-            TimeoutError: it does not end.
+            RuntimeError: it failed, was refused or does not end, with the line of its `failure`.
         """
-        self.wait()
+        if line := self.failure():
+            raise RuntimeError(line)
         return parse_trace(json.dumps(json.loads(self._output)["trace"]))
 
-    def wait(self) -> None:
-        """Returns once it has ended.
-
-        Raises:
-            RuntimeError, TimeoutError: as `trace`.
-        """
-        _wait(self._over)
-        if self._failure:
-            raise RuntimeError(self._failure)
+    def _end(self) -> None:
+        for stage in self._stages:
+            stage.set()
 
     def _listen(self, stream: httpx.Response) -> None:
         try:
             for line in filter(None, stream.iter_lines()):
                 self._receive(json.loads(line.removeprefix("data: ")))
         except httpx.HTTPError as error:  # the connection is gone
-            self._failure = self._failure and f"no answer ({error!r})"
+            self._failure = self._failure and f"{NO_ANSWER} ({error!r})"
         finally:
             stream.close()
-            for each in (self._queued, self._moved, self._over):
-                each.set()
+            self._end()
 
     def _receive(self, message: Mapping[str, Any]) -> None:
         match message["msg"]:
@@ -197,16 +173,11 @@ class Race:
                 self._queued.set()
             case "process_generating" if self._api:
                 self._output = _changed(self._output, message["output"]["data"][0])
-                if not self.begun and _has_tokens(self._output):
-                    self.begun = True
-                    self._moved.set()
+                if not self._begun.is_set() and _has_tokens(self._output):
+                    self.first_token_s = time.time() - self.asked
+                    self._begun.set()
             case "process_completed":
                 self._failure = "" if message["success"] else message["output"]["error"]
-
-
-def _wait(event: Event) -> None:
-    if not event.wait(_PATIENCE):
-        raise TimeoutError
 
 
 def _changed(text: str, output: Any) -> str:
