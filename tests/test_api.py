@@ -12,9 +12,10 @@ from playwright.sync_api import expect
 
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.verification import VERIFIERS
-from pipeline.request import Request
+from pipeline.request import FORM_FIELDS, Request
 from pipeline.runtime.kv_cache.registry import POLICIES
-from tests.served import event, open_settings, opened, run, shown, wait_for_end
+from tests.served import called, event, open_settings, opened, run, shown, wait_for_end
+from ui.run.recorded import recorded
 
 QUOTED = "Say \"it's\" \\n\n'''twice''' \u2028 {name} ünï 🐕"
 
@@ -23,6 +24,10 @@ def test_the_example_of_the_page_runs_as_it_stands(page, url):
     page.get_by_role("tab", name="Trace & API").click()
     shown_example = page.get_by_label("An example in Python")
     expect(shown_example).to_contain_text(url)
+    expect(shown_example).to_contain_text(recorded().request["instruction"])
+    run(page, 'Say "it"')
+    expect(shown_example).to_contain_text(r'predict("Say \"it\"", max_new_tokens=100')
+    wait_for_end(page)
     example = shown_example.inner_text()
     expect(page.locator("article.api")).to_contain_text(f"{url}v1", use_inner_text=True)
     ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
@@ -72,6 +77,32 @@ def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
 
 
 VALUES = [*Request("any", max_new_tokens=5).form.values(), "race"]
+BAD_INPUT = [  # field of the API, value, how its one line begins: one of each kind
+    ("instruction", " \n ", "instruction: “” —"),
+    ("instruction", "x" * 1_000_000, f"instruction: “{'x' * 60}…” — shorten its 1,000,000 char"),
+    ("instruction", "a\0b", r"instruction: “a\x00b” —"),
+    ("instruction", "a\ud800b", r"instruction: “a\ud800b” —"),
+    ("draft_length", 9, "draft length: 9 —"),
+    ("draft_length", "four", "draft length: “four” —"),
+    ("temperature", float("nan"), "temperature: nan —"),
+    ("kv_cache", "magic", "KV cache: “magic” —"),
+]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "field", "value", "line"),
+    [("race", *BAD_INPUT[0]), *(("trace", *each) for each in BAD_INPUT)],
+)
+def test_bad_input_gets_its_one_line(url, endpoint, field, value, line):
+    bad = [*VALUES]
+    bad[FORM_FIELDS.index(field)] = value
+    event, data = called(url, endpoint, bad)
+    assert event == "error"
+    assert data["error"].startswith(line)
+    assert "\n" not in data["error"]
+    assert called(url, endpoint, VALUES)[0] == "complete"
+
+
 OPEN = "Open a trace"
 PASSWORDS = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 
@@ -87,10 +118,7 @@ class Caller:
 
     def trace(self, values):
         """What `/trace` answers to these inputs."""
-        calls = f"{self.url}gradio_api/call/trace"
-        joined = httpx.post(calls, json={"data": values}).json()
-        *_, data = httpx.get(f"{calls}/{joined['event_id']}").text.split("data: ")
-        return json.loads(data)["error"]
+        return called(self.url, "trace", values)[1]["error"]
 
     def event(self, number, *data):
         """What the page's event of this number answers."""
@@ -115,16 +143,12 @@ class Caller:
     ("call", "line"),
     [
         (lambda to: to.trace(VALUES[:3]), f"inputs: 3 — trace takes {len(VALUES)}."),
-        (lambda to: to.trace([*VALUES, 1]), f"inputs: {len(VALUES) + 1} — trace takes"),
-        (lambda to: to.trace([]), "inputs: 0 — trace takes"),
         (lambda to: to.press("upload", OPEN, None, PASSWORDS), "file: “not uploaded” — upload it"),
-        (lambda to: to.press("upload", OPEN, None, {"path": 5}), "call: “"),
         (lambda to: to.press("upload", OPEN, None, "x" * 1000), "call: “"),
         (lambda to: to.press("click", "Load", None, "any", "model"), "call: “Value: any is not in"),
         (lambda to: to.browser(), "call: “"),
         (lambda to: to.post("call/nothing", json={"data": []}), "call: “FnIndexInferError "),
         (lambda to: to.post("call/v2/nothing", json={}), "call: “KeyError "),
-        (lambda to: to.post("call/v2/trace", json={"instruction": "a", "b": 1}), "call: “TypeErr"),
         (lambda to: to.post("call/v2/trace", json={}), "call: “TypeError No value provided"),
         (
             lambda to: to.post(
