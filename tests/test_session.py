@@ -164,14 +164,6 @@ def test_an_experiment_that_stands_still_sends_nothing():
     assert [bool(views) for views in sent] == [True, False, False]
 
 
-def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(session):
-    updates = session.race(FakeDolly(PLAIN, pause=0.3), REQUEST, Turn())
-    assert set(next(updates).views) == {"timings", "timeline"}
-    session.tab = "cache"
-    assert set(next(updates).views) == {"cache"}
-    updates.close()
-
-
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_race_that_waits_is_shown_to_end_or_to_begin(session, stopped):
     turn, dolly = Turn(), FakeDolly(PLAIN, pause=0.05)

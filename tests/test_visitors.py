@@ -25,7 +25,7 @@ from ui.page import Page
 from ui.run.turn import Turn
 from ui.session import Session
 
-PAUSE = 0.2  # before each event, so that no run ends before it is stopped
+PAUSE = 0.1  # before each event, so that no run ends before it is stopped
 LONG = "?max_new_tokens=512"
 CANCELLED = "[data-testid=pane-autoregressive][data-end=cancelled]"
 
