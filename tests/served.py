@@ -1,5 +1,6 @@
 """The app with a fake Dolly, and what a visitor does with its page."""
 
+import json
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 
@@ -55,6 +56,15 @@ def event(url, kind, label):
     return number
 
 
+def called(url, endpoint, values):
+    """The last event of a call and its data; by hand: clients refuse to send the worst."""
+    calls = f"{url}gradio_api/call/{endpoint}"
+    headers = {"content-type": "application/json"}
+    joined = httpx.post(calls, content=json.dumps({"data": values}), headers=headers)
+    *_, event, data = httpx.get(f"{calls}/{joined.json()['event_id']}").text.split("\n")[:-2]
+    return event.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
 @contextmanager
 def opened(browser, url, width=1280, status="Ready", height=900):
     """The page once its status says so; whatever its scripts throw, fails the test."""
@@ -83,6 +93,21 @@ def next_frame(page):
     page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
 
 
+def fit(page, width, height, theme="light"):
+    """Returns once the window has this size and the page this theme."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.evaluate("dark => document.body.classList.toggle('dark', dark)", theme == "dark")
+    next_frame(page)
+
+
+def publish(page, view, value):
+    """Has a view of the page show a value, as an event of the server would."""
+    page.evaluate(
+        """(detail) => document.dispatchEvent(new CustomEvent("update", { detail }))""",
+        {"name": view, "value": value},
+    )
+
+
 def run(page, instruction="Say something", begins=True):
     """Runs it; returns once the panes show it, and no longer the recorded run."""
     page.get_by_label("Instruction").fill(instruction)
@@ -91,6 +116,11 @@ def run(page, instruction="Say something", begins=True):
     page.get_by_test_id("run").click()
     if begins:
         page.locator(".panes[data-source=live]").wait_for()
+
+
+def begun(page):
+    """Returns once the run has emitted a few tokens."""
+    page.locator("[data-testid=pane-autoregressive] .text .tok").nth(3).wait_for()
 
 
 def open_settings(page):
@@ -111,6 +141,15 @@ def drafters(page):
     offered = page.get_by_role("option").all_inner_texts()
     page.keyboard.press("Escape")
     return [title.partition(":")[0].removeprefix("✓").strip() for title in offered]
+
+
+def open_trace(page, folder, text, name="a trace.json"):
+    """Opens it as a file of the visitor's, written into the folder."""
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open a trace").click()
+    chooser.value.set_files(file)
 
 
 def wait_for_end(page, reason="length", skip=True):

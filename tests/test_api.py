@@ -12,9 +12,10 @@ from playwright.sync_api import expect
 
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.verification import VERIFIERS
-from pipeline.request import Request
+from pipeline.request import FORM_FIELDS, Request
 from pipeline.runtime.kv_cache.registry import POLICIES
-from tests.served import event, open_settings, opened, run, shown, wait_for_end
+from tests.served import called, event, open_settings, opened, run, shown, wait_for_end
+from ui.run.recorded import recorded
 
 QUOTED = "Say \"it's\" \\n\n'''twice''' \u2028 {name} ünï 🐕"
 
@@ -23,6 +24,10 @@ def test_the_example_of_the_page_runs_as_it_stands(page, url):
     page.get_by_role("tab", name="Trace & API").click()
     shown_example = page.get_by_label("An example in Python")
     expect(shown_example).to_contain_text(url)
+    expect(shown_example).to_contain_text(recorded().request["instruction"])
+    run(page, 'Say "it"')
+    expect(shown_example).to_contain_text(r'predict("Say \"it\"", max_new_tokens=100')
+    wait_for_end(page)
     example = shown_example.inner_text()
     expect(page.locator("article.api")).to_contain_text(f"{url}v1", use_inner_text=True)
     ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
@@ -72,77 +77,79 @@ def test_its_parameters_name_the_drafters_and_the_caches_to_choose_from(url):
 
 
 VALUES = [*Request("any", max_new_tokens=5).form.values(), "race"]
-OPEN = "Open a trace"
-PASSWORDS = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
-
-
-NAN = {"content": b'{"session_hash": NaN}', "headers": {"Content-Type": "application/json"}}
-
-
-class Caller:
-    """What a server answers to calls that are not the page's."""
-
-    def __init__(self, url):
-        self.url = url
-
-    def trace(self, values):
-        """What `/trace` answers to these inputs."""
-        calls = f"{self.url}gradio_api/call/trace"
-        joined = httpx.post(calls, json={"data": values}).json()
-        *_, data = httpx.get(f"{calls}/{joined['event_id']}").text.split("data: ")
-        return json.loads(data)["error"]
-
-    def event(self, number, *data):
-        """What the page's event of this number answers."""
-        asked = {"fn_index": number, "session_hash": "any", "data": data}
-        return httpx.post(f"{self.url}gradio_api/run/predict", json=asked).json()["error"]
-
-    def press(self, kind, label, *data):
-        return self.event(event(self.url, kind, label), *data)
-
-    def browser(self):
-        """Calls an event without a function of the server."""
-        events = httpx.get(f"{self.url}config").json()["dependencies"]
-        return self.event(next(each["id"] for each in events if not each["backend_fn"]))
-
-    def post(self, path, **content):
-        reply = httpx.post(f"{self.url}gradio_api/{path}", **content)
-        assert reply.status_code == 400
-        return reply.json()["detail"]
+BAD_INPUT = [  # field of the API, value, how its one line begins: one of each kind
+    ("instruction", " \n ", "instruction: “” —"),
+    ("instruction", "x" * 1_000_000, f"instruction: “{'x' * 60}…” — shorten its 1,000,000 char"),
+    ("instruction", "a\0b", r"instruction: “a\x00b” —"),
+    ("instruction", "a\ud800b", r"instruction: “a\ud800b” —"),
+    ("draft_length", 9, "draft length: 9 —"),
+    ("draft_length", "four", "draft length: “four” —"),
+    ("temperature", float("nan"), "temperature: nan —"),
+    ("kv_cache", "magic", "KV cache: “magic” —"),
+]
 
 
 @pytest.mark.parametrize(
-    ("call", "line"),
+    ("endpoint", "field", "value", "line"),
+    [("race", *BAD_INPUT[0]), *(("trace", *each) for each in BAD_INPUT)],
+)
+def test_bad_input_gets_its_one_line(url, endpoint, field, value, line):
+    bad = [*VALUES]
+    bad[FORM_FIELDS.index(field)] = value
+    event, data = called(url, endpoint, bad)
+    assert event == "error"
+    assert data["error"].startswith(line)
+    assert "\n" not in data["error"]
+    assert called(url, endpoint, VALUES)[0] == "complete"
+
+
+OPEN = "Open a trace"
+PASSWORDS = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+NAN = {"content": b'{"session_hash": NaN}', "headers": {"Content-Type": "application/json"}}
+UNKNOWN = {"fn_index": 999, "session_hash": "a", "data": []}
+
+
+def trace(url, *values):
+    """What `/trace` answers to these inputs."""
+    return called(url, "trace", values)[1]["error"]
+
+
+def press(url, kind, label, *data):
+    """What an event of the page answers to inputs of others."""
+    asked = {"fn_index": event(url, kind, label), "session_hash": "any", "data": data}
+    reply = httpx.post(f"{url}gradio_api/run/predict", json=asked).json()
+    return reply["error"] if "error" in reply else str(reply["data"])
+
+
+def post(url, path, **content):
+    reply = httpx.post(f"{url}gradio_api/{path}", **content)
+    assert reply.status_code == 400
+    return reply.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("line", "call"),
     [
-        (lambda to: to.trace(VALUES[:3]), f"inputs: 3 — trace takes {len(VALUES)}."),
-        (lambda to: to.trace([*VALUES, 1]), f"inputs: {len(VALUES) + 1} — trace takes"),
-        (lambda to: to.trace([]), "inputs: 0 — trace takes"),
-        (lambda to: to.press("upload", OPEN, None, PASSWORDS), "file: “not uploaded” — upload it"),
-        (lambda to: to.press("upload", OPEN, None, {"path": 5}), "call: “"),
-        (lambda to: to.press("upload", OPEN, None, "x" * 1000), "call: “"),
-        (lambda to: to.press("click", "Load", None, "any", "model"), "call: “Value: any is not in"),
-        (lambda to: to.browser(), "call: “"),
-        (lambda to: to.post("call/nothing", json={"data": []}), "call: “FnIndexInferError "),
-        (lambda to: to.post("call/v2/nothing", json={}), "call: “KeyError "),
-        (lambda to: to.post("call/v2/trace", json={"instruction": "a", "b": 1}), "call: “TypeErr"),
-        (lambda to: to.post("call/v2/trace", json={}), "call: “TypeError No value provided"),
+        (f"inputs: 3 — trace takes {len(VALUES)}.", lambda url: trace(url, *VALUES[:3])),
+        ("file: “not uploaded” — ", lambda url: press(url, "upload", OPEN, None, PASSWORDS)),
+        ("call: “", lambda url: press(url, "upload", OPEN, None, "x" * 1000)),
+        ("call: “Value: any is ", lambda url: press(url, "click", "Load", None, "any", "model")),
+        ("call: “js_fn_", lambda url: press(url, "click", "Share")),
+        ("call: “FnIndexInferError ", lambda url: post(url, "call/nothing", json={"data": []})),
+        ("call: “KeyError ", lambda url: post(url, "call/v2/nothing", json={})),
+        ("call: “TypeError No value ", lambda url: post(url, "call/v2/trace", json={})),
+        ("call: “KeyError 999” — send", lambda url: post(url, "queue/join", json=UNKNOWN)),
+        ("call: “ValueError Out of ", lambda url: post(url, "reset", **NAN)),
         (
-            lambda to: to.post(
-                "queue/join", json={"fn_index": 999, "session_hash": "a", "data": []}
-            ),
-            "call: “KeyError 999” — send what the API describes",
-        ),
-        (lambda to: to.post("reset", **NAN), "call: “ValueError Out of range float values"),
-        (
-            lambda to: to.post("upload", files={"files": (None, b"any")}),
-            "call: “TypeError File is not an instance",
+            "call: “TypeError File is",
+            lambda url: post(url, "upload", files={"files": (None, b"a")}),
         ),
     ],
 )
 def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
-    url, caplog, capsys, call, line
+    url, caplog, capsys, line, call
 ):
-    said = call(Caller(url))
+    said = call(url)
     assert said.startswith(line)
     assert "\n" not in said
     assert len(said) < 300
@@ -153,10 +160,8 @@ def test_a_call_with_other_inputs_is_one_line_for_the_client_and_in_the_log(
 
 
 def test_values_that_the_page_does_not_send_are_one_line(url, caplog, capsys):
-    assert Caller(url).press("click", "An example", "any").startswith("example: “any” — ")
-    asked = {"fn_index": event(url, "upload", OPEN), "session_hash": "any", "data": [None, None]}
-    reply = httpx.post(f"{url}gradio_api/run/predict", json=asked)
-    assert "trace file: None " in reply.text
+    assert press(url, "click", "An example", "any").startswith("example: “any” — ")
+    assert "trace file: None " in press(url, "upload", OPEN, None, None)
     assert not any(record.exc_info for record in caplog.records)
     assert "Traceback" not in capsys.readouterr().err
 

@@ -11,7 +11,10 @@ import pytest
 import app
 from tests.waiting import PATIENCE, wait_until
 
-LOADING = ("libopenvino_intel_cpu_plugin", "target/openvino_model.bin")  # mapped as models load
+LOADING = (  # signals, and what is mapped as models load
+    (signal.SIGINT, "libopenvino_intel_cpu_plugin"),
+    (signal.SIGTERM, "target/openvino_model.bin"),
+)
 ROOT = Path(app.__file__).parent
 
 
@@ -106,8 +109,7 @@ def test_a_port_in_use_is_one_line_before_any_model_is_loaded(run, idle):
         assert run("--port", str(port)).err.startswith(f"port: {port} — choose another (")
 
 
-@pytest.mark.parametrize("loading", LOADING)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+@pytest.mark.parametrize(("number", "loading"), LOADING)
 def test_a_signal_while_the_models_load_ends_it_with_status_0(number, loading):
     process = program()
     wait_until(lambda: loading in Path(f"/proc/{process.pid}/maps").read_text())

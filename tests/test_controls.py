@@ -14,8 +14,10 @@ from pipeline.models.pairs import PAIRS
 from pipeline.request import FORM_FIELDS, Request
 from tests.fake_dolly import PAIR, FakeDolly, loader_of
 from tests.served import (
+    LANES,
     PLAIN,
     drafters,
+    fit,
     open_settings,
     opened,
     run,
@@ -32,9 +34,10 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def page(browser, url):
-    with opened(browser, url) as page:
+@pytest.fixture(scope="module")
+def page(browser, server):
+    """A page with open settings, which the tests below use one after the other."""
+    with opened(browser, server[1]) as page:
         open_settings(page)
         yield page
 
@@ -145,10 +148,9 @@ def test_an_example_fills_the_form_and_runs_it(page, dolly):
     assert dolly.last_trace().request == Request(example.instruction, example.context).recorded
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_no_label_of_a_menu_runs_under_its_caret(browser, url, width):
-    with opened(browser, url, width) as page:
-        open_settings(page)
+def test_no_label_of_a_menu_runs_under_its_caret(page):
+    for width in (360, 768, 1280):
+        fit(page, width, 900)
         overlaps = page.eval_on_selector_all(
             "#settings .wrap-inner",
             """menus => menus.map((menu) => {
@@ -193,14 +195,15 @@ def test_one_after_the_other_ends_a_lane_before_it_begins_the_next(page, dolly):
     wait_for_end(page)
 
 
-@pytest.mark.parametrize("lane", ["autoregressive", "speculative"])
-def test_one_lane_alone_runs_and_the_page_says_so(page, dolly, lane):
-    choose(page, "Schedule", f"{lane} only")
-    page.get_by_role("button", name="Run", exact=True).wait_for()
-    run(page)
-    page.locator(f"[data-testid=pane-{lane}][data-end=length]").wait_for()
-    expect(page.get_by_test_id("notice")).to_have_text("")
-    assert list(dolly.last_trace().lanes) == [lane]
+def test_one_lane_alone_runs_and_the_page_says_so(page, dolly):
+    for lane in LANES:
+        choose(page, "Schedule", f"{lane} only")
+        page.get_by_role("button", name="Run", exact=True).wait_for()
+        run(page)
+        page.locator(f"[data-testid=pane-{lane}][data-end=length]").wait_for()
+        page.locator("#header header:not([data-state=running])").wait_for()
+        expect(page.get_by_test_id("notice")).to_have_text("")
+        assert list(dolly.last_trace().lanes) == [lane]
 
 
 WITH_BLOCK = replace(PAIR, block=Path("a folder"))

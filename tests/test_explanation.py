@@ -40,13 +40,31 @@ def explained(origins=("accepted", "accepted", "resampled"), lane="speculative",
     return explain(trace, lane, replace(STEP, **step), emitted(*origins))
 
 
-def reasons(*origins, **settings):
-    return [token.reason for token in explained(*([origins] if origins else []), **settings).tokens]
-
-
+UNDRAFTED = {"drafted": (), "accepted": 0}
 GREEDY = {"temperature": 0.0}
 BLOCK = {"verification": "block"}
 LOSSY = {"verification": "typical"}
+REASONS = [  # of a token: its place, what differs, and words of its reason
+    (0, {}, "always accepted"),
+    (1, {}, "is below min(1, p ∕ q)"),
+    (2, {}, "failed the acceptance test"),
+    (3, {}, "never tested"),
+    (0, {"run": GREEDY}, "first choice of both models"),
+    (2, {"run": GREEDY}, "Not the target’s first choice."),
+    (4, {"run": GREEDY}, "first choice"),
+    (0, {"run": GREEDY, **COPIED}, "The target’s first choice, so"),
+    (0, {"run": BLOCK}, "up to a later token"),
+    (1, {"run": BLOCK}, "accepted the draft up to here"),
+    (2, {"run": BLOCK}, "up to an earlier token only"),
+    (4, {"run": BLOCK}, "times the probability that the draft is kept so far"),
+    (1, {"run": LOSSY}, "lossy"),
+    (4, {"run": LOSSY}, "lossy"),
+    (2, {"origins": ("accepted", "accepted", "bonus"), "drafted": (5, 6)}, "All 2 drafted tokens"),
+    (1, {"origins": ("accepted", "bonus"), "drafted": (5,), "accepted": 1}, "The drafted token is"),
+    (0, {"origins": ("target",), **UNDRAFTED}, "No token was drafted"),
+    (0, {"origins": ("target",), "lane": "autoregressive", **UNDRAFTED}, "one token"),
+    (0, {"origins": ("remembered",) * 2 + ("resampled",), **COPIED}, "in an earlier answer"),
+]
 
 
 def test_what_cannot_be_seen_or_turns_the_direction_is_escaped_and_a_long_text_is_cut():
@@ -92,34 +110,23 @@ def test_a_sampled_test_shows_p_q_the_chance_and_the_number_with_the_same_digits
     ]
 
 
+@pytest.mark.parametrize(("place", "changes", "words"), REASONS)
+def test_every_origin_has_its_reason(place, changes, words):
+    assert words in explained(**changes).tokens[place].reason
+
+
 def test_greedy_decoding_invents_no_number():
     tokens = explained(run=GREEDY).tokens
     assert [token.facts for token in tokens] == [{}] * 4 + [{"replaces the drafted": '" sky"'}]
-    assert tokens[-1].sentence.startswith('" why" replaces the drafted " sky". It is')
-    first, _, rejected, _, resampled = reasons(run=GREEDY)
-    assert "first choice of both models" in first
-    assert rejected == "Not the target’s first choice."
-    assert "first choice" in resampled
-    assert "random" not in " ".join(reasons(run=GREEDY))
-    assert reasons(run=GREEDY, **COPIED)[0].startswith("The target’s first choice, so")
+    assert "random" not in " ".join(token.reason for token in tokens)
 
 
-def test_a_draft_verified_as_a_block_shows_which_token_decided():
-    earlier, deciding, rejected, _, resampled = reasons(run=BLOCK)
-    assert "up to a later token" in earlier
-    assert "accepted the draft up to here" in deciding
-    assert "up to an earlier token only" in rejected
-    assert "times the probability that the draft is kept so far" in resampled
-    facts = explained(run=BLOCK).tokens[1].facts
-    assert facts["accepted up to here, if not further"] == "0.900"
-
-
-def test_typical_acceptance_says_that_it_is_lossy():
-    tokens = explained(run=LOSSY).tokens
-    assert "lossy" in tokens[1].reason
-    assert "lossy" in tokens[-1].reason
-    assert [*tokens[1].facts.items()][-1] == ("p is typical of the target", "yes")
-    assert "random number" not in tokens[1].facts
+def test_the_facts_are_those_of_the_way_to_verify():
+    deciding = explained(run=BLOCK).tokens[1].facts
+    assert deciding["accepted up to here, if not further"] == "0.900"
+    typical = explained(run=LOSSY).tokens[1].facts
+    assert [*typical.items()][-1] == ("p is typical of the target", "yes")
+    assert "random number" not in typical
 
 
 @pytest.mark.parametrize(
@@ -150,21 +157,6 @@ def test_a_round_names_its_times_and_what_was_accepted():
         "One forward pass of the target took 10.0 ms and accepted 2 of 4; the step ended 100.0 ms "
         "after the start"
     )
-
-
-def test_every_other_origin_has_its_reason_and_one_is_not_counted_as_many():
-    assert "always accepted" in reasons()[0]
-    assert "is below min(1, p ∕ q)" in reasons()[1]
-    assert "failed the acceptance test" in reasons()[2]
-    assert "never tested" in reasons()[3]
-    whole = {"drafted": (5, 6), "accepted": 2}
-    assert reasons("accepted", "accepted", "bonus", **whole)[-1].startswith("All 2 drafted tokens")
-    one = {"drafted": (5,), "accepted": 1}
-    assert reasons("accepted", "bonus", **one)[-1].startswith("The drafted token is")
-    none = {"drafted": (), "accepted": 0}
-    assert "No token was drafted" in reasons("target", **none)[0]
-    assert "one token" in reasons("target", lane="autoregressive", **none)[0]
-    assert "in an earlier answer" in reasons("remembered", "remembered", "resampled", **COPIED)[0]
 
 
 @pytest.mark.parametrize("verification", ["token", "block", "typical"])

@@ -50,4 +50,4 @@ def test_it_is_ready_while_a_race_runs_and_no_longer_when_it_shuts_down():
         assert ready(url)[0] == 200
         turn.close(2)
         assert ready(url)[0] == 503
-        assert job.result()["lanes"]
+        assert job.result()["lanes"]["autoregressive"]["finish"] == "cancelled"

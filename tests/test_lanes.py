@@ -16,9 +16,12 @@ from tests.served import (
     HOSTILE,
     PLAIN,
     assert_shows,
+    fit,
     next_frame,
     open_settings,
+    open_trace,
     opened,
+    publish,
     run,
     seek,
     served,
@@ -31,20 +34,13 @@ from tests.traces import STRANGE, ran
 from ui.run.recorded import recorded
 from ui.run.transcript import Transcript
 
-TELL = """(lines) => document.dispatchEvent(
-    new CustomEvent("update", { detail: { name: "lanes", value: lines } }))"""
 
-
-def parsed(text):
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def open_trace(page, tmp_path, text, name="a trace.json"):
-    file = tmp_path / name
-    file.write_text(text, encoding="utf-8")
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Open a trace").click()
-    chooser.value.set_files(file)
+@pytest.fixture(scope="module")
+def page(browser, server):
+    """A page that most tests below use one after the other; at first with the recorded run."""
+    with opened(browser, server[1]) as page:
+        to_the_end(page)
+        yield page
 
 
 def badge_says(page, words):
@@ -59,22 +55,6 @@ def slowed(page):
     return page.get_by_test_id("slowed").inner_text()
 
 
-def count_replays(page):
-    """From now on."""
-    page.evaluate(
-        """() => {
-            window.replays = 0;
-            const button = document.querySelector("[data-do=play]");
-            const count = () => (replays += button.dataset.playing === "true");
-            new MutationObserver(count).observe(button, { attributeFilter: ["data-playing"] });
-        }"""
-    )
-
-
-def replays(page):
-    return page.evaluate("replays")
-
-
 def pending(page, lane="speculative"):
     return page.locator(
         f"[data-testid=pane-{lane}] .text .tok[data-state=drafted]"
@@ -85,19 +65,43 @@ def pace(page, lane):
     return page.locator(f"[data-testid=pane-{lane}] .pace").inner_text()
 
 
+def test_buttons_and_keys_step_and_space_plays(page):
+    page.get_by_role("button", name="To the start").click()
+    assert moment(page) == 0
+    page.get_by_role("button", name="Step forward").click()
+    first = moment(page)
+    page.get_by_test_id("scrubber").focus()
+    page.keyboard.press("ArrowRight")
+    assert moment(page) > first > 0
+    page.keyboard.press("ArrowLeft")
+    assert moment(page) == pytest.approx(first)
+    page.keyboard.press("End")
+    assert moment(page) == pytest.approx(1000 * recorded().autoregressive.steps[-1].time_s)
+    page.keyboard.press("Home")
+    assert not shown(page, "speculative")
+
+    page.locator("[data-testid=pane-speculative] .text").focus()
+    page.keyboard.press("Space")
+    page.locator("[data-playing=true]").wait_for()
+    page.keyboard.press("Space")
+    page.locator("[data-playing=false]").wait_for()
+    page.keyboard.press("Space")
+    wait_for_end(page, "stop", skip=False)
+    assert_shows(page, recorded())
+
+
 def test_a_page_that_missed_lines_waits_for_all_of_them(page):
     live = FakeDolly(PLAIN).start(Request("Say something", max_new_tokens=20))
     list(live)
     transcript = Transcript("id", live.trace())
     transcript.end(live.trace())
     lines = transcript.text.splitlines(keepends=True)
-    to_the_end(page)
-    page.evaluate(TELL, "".join(lines[:6]))
+    publish(page, "lanes", "".join(lines[:6]))
     made = len(shown(page, "autoregressive"))
-    assert made == sum(line["kind"] == "step" for line in parsed("".join(lines[:6])))
-    page.evaluate(TELL, "".join(lines[8:12]))
+    assert made == sum(json.loads(line)["kind"] == "step" for line in lines[:6])
+    publish(page, "lanes", "".join(lines[8:12]))
     assert len(shown(page, "autoregressive")) == made
-    page.evaluate(TELL, transcript.text)
+    publish(page, "lanes", transcript.text)
     wait_for_end(page)
     assert_shows(page, live.trace())
 
@@ -108,7 +112,7 @@ def test_the_recorded_run_replays_badged_while_the_models_load(browser):
         badge_says(page, f"Recorded · {trace.environment['cpu']} · {trace.created[:10]}")
         page.locator("[data-playing=true]").wait_for()
         assert slowed(page) == "In slow motion"
-        wait_for_end(page, "stop", skip=False)
+        wait_for_end(page, "stop")
         assert slowed(page) == ""
         assert_shows(page, trace)
         verdict = page.get_by_test_id("verdict").inner_text()
@@ -146,7 +150,14 @@ def test_nothing_moves_by_itself_where_less_motion_is_wanted(browser, url, dolly
         assert_shows(page, recorded())
         assert page.locator("[data-playing=true]").count() == 0
         status_says(page, "Ready")
-        count_replays(page)
+        page.evaluate(
+            """() => {
+                window.replays = 0;
+                const button = document.querySelector("[data-do=play]");
+                const count = () => (replays += button.dataset.playing === "true");
+                new MutationObserver(count).observe(button, { attributeFilter: ["data-playing"] });
+            }"""
+        )
         dolly.pause = 0.004
         run(page)
         page.locator("#trace").wait_for()  # the last that a run brings
@@ -154,7 +165,7 @@ def test_nothing_moves_by_itself_where_less_motion_is_wanted(browser, url, dolly
         page.get_by_label("Switch between light and dark").click()
         moving = "document.getAnimations().map(({ effect: { target } }) => target.outerHTML)"
         assert page.evaluate(moving) == []
-        assert replays(page) == 0
+        assert page.evaluate("replays") == 0
 
 
 def test_drafted_tokens_are_pending_before_they_are_verified(page, dolly):
@@ -211,46 +222,6 @@ def test_the_scrubber_rebuilds_both_panes_at_any_model_time(page, dolly):
         assert pace(page, name).removesuffix(" · repeats itself") == said
     assert_shows(page, trace)  # at the end again
     assert asked == []
-
-
-def test_buttons_and_keys_step_and_space_plays(page):
-    to_the_end(page)
-    page.get_by_role("button", name="To the start").click()
-    assert moment(page) == 0
-    page.get_by_role("button", name="Step forward").click()
-    first = moment(page)
-    page.get_by_test_id("scrubber").focus()
-    page.keyboard.press("ArrowRight")
-    assert moment(page) > first > 0
-    page.keyboard.press("ArrowLeft")
-    assert moment(page) == pytest.approx(first)
-    page.keyboard.press("End")
-    assert moment(page) == pytest.approx(1000 * recorded().autoregressive.steps[-1].time_s)
-    page.keyboard.press("Home")
-    assert not shown(page, "speculative")
-
-    page.locator("[data-testid=pane-speculative] .text").focus()
-    page.keyboard.press("Space")
-    page.locator("[data-playing=true]").wait_for()
-    page.keyboard.press("Space")
-    page.locator("[data-playing=false]").wait_for()
-    page.keyboard.press("Space")
-    wait_for_end(page, "stop", skip=False)
-    assert_shows(page, recorded())
-
-
-def test_the_end_key_looks_the_same_whatever_its_origin(page):
-    """In Gradio's own version of the stylesheet, too, which writes a class after every comma."""
-    to_the_end(page)
-    looks = page.locator("[data-testid=pane-autoregressive] .text").evaluate(
-        """(text) => ["target", "accepted", "resampled", "bonus"].map((state) => {
-            text.insertAdjacentHTML("beforeend", "<span class=tok><span></span></span>");
-            Object.assign(text.lastChild.dataset, { state, end: "end of text", shapeless: "" });
-            const { maskImage, width } = getComputedStyle(text.lastChild.firstChild, "::before");
-            return `${maskImage} ${width}`;
-        })"""
-    )
-    assert {*looks} == {"none 8px"}
 
 
 def test_a_card_has_the_likeliest_of_both_models_and_stays_when_pinned(page, dolly):
@@ -332,71 +303,62 @@ def test_a_file_replays_badged_and_a_bad_one_is_one_line_that_loses_nothing(page
     notice.filter(has_text="stop the run first").wait_for()
     dolly.pause = 0.0
     wait_for_end(page)
+    page.locator("#trace").wait_for()  # the last that a run brings
     open_trace(page, tmp_path, '{"schema": "trace@9"}')
     notice.filter(has_text="trace schema: “trace@9” — it must be 'trace@1'").wait_for()
-    assert_shows(page, dolly.last_trace())
-    trace = ran(temperature=1.0, max_new_tokens=40)
-    open_trace(page, tmp_path, trace.to_json(), "good.json")
-    badge_says(page, "Loaded · good.json")
-    expect(notice).to_have_text("")
-    wait_for_end(page, skip=False)
-    assert_shows(page, trace)
-    verdict = page.get_by_test_id("verdict").text_content()
-    assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
-    assert "just now" not in verdict
-
-
-def test_a_file_that_is_too_large_is_one_line_and_not_uploaded(page, tmp_path):
-    """Gradio would refuse it in messages of its own."""
-    notice = page.get_by_test_id("notice")
-    open_trace(page, tmp_path, '{"schema": "trace@9"}')
-    notice.filter(has_text="trace@9").wait_for()
     uploads = []
     page.on("request", lambda request: request.method == "POST" and uploads.append(request.url))
     open_trace(page, tmp_path, " " * (33 * 2**20 - 9), "large.json")
     said = "trace file: “33 MB” — choose one of at most 4 MB."
     notice.filter(has_text=said).wait_for()
     expect(notice).to_have_text(said)
-    expect(page.locator(".toast-body")).to_have_count(0)
+    expect(page.locator(".toast-body")).to_have_count(0)  # Gradio would refuse it in its own words
     assert not uploads
-    trace = ran(max_new_tokens=5)
+    assert_shows(page, dolly.last_trace())
+    trace = ran(temperature=1.0, max_new_tokens=40)
     open_trace(page, tmp_path, trace.to_json(), "good.json")
     badge_says(page, "Loaded · good.json")
     expect(notice).to_have_text("")
-
-
-@pytest.mark.parametrize("repeating", [False, True])
-def test_an_answer_says_that_it_repeats_itself_and_that_it_is_cut_off(page, tmp_path, repeating):
-    trace = ran(["again\n"] * len(PLAIN) if repeating else PLAIN, max_new_tokens=20)
-    open_trace(page, tmp_path, trace.to_json())
-    badge_says(page, "Loaded")
     wait_for_end(page)
-    for name in trace.lanes:
-        assert "token limit" in pace(page, name)
-        assert ("repeats itself" in pace(page, name)) == repeating
-    page.get_by_role("button", name="To the start").click()
-    assert "repeats" not in pace(page, "autoregressive")  # not before the end
+    assert_shows(page, trace)
+    verdict = page.get_by_test_id("verdict").text_content()
+    assert f"({trace.speculative.accepted} of {trace.speculative.tested})" in verdict
+    assert "just now" not in verdict
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_hostile_texts_of_a_file_stay_text_and_inside_the_page(browser, url, tmp_path, width):
+def test_an_answer_says_that_it_repeats_itself_and_that_it_is_cut_off(page, tmp_path):
+    for repeating, texts in (False, PLAIN), (True, ["again\n"] * len(PLAIN)):
+        trace = ran(texts, max_new_tokens=20)
+        open_trace(page, tmp_path, trace.to_json(), f"{repeating}.json")
+        badge_says(page, f"Loaded · {repeating}.json")
+        wait_for_end(page)
+        for name in trace.lanes:
+            assert "token limit" in pace(page, name)
+            assert ("repeats itself" in pace(page, name)) == repeating
+        page.get_by_role("button", name="To the start").click()
+        assert "repeats" not in pace(page, "autoregressive")  # not before the end
+
+
+def test_hostile_texts_of_a_file_stay_text_and_inside_the_page(browser, url, tmp_path):
     record = json.loads(ran(STRANGE, temperature=1.0, max_new_tokens=60).to_json())
     record["request"]["instruction"] = HOSTILE + "w" * 10_000 + "\u202e"
     record["environment"]["cpu"] = "<img src=x onerror='window.hacked=4'>" + "\u202e" + "c" * 500
     trace = parse_trace(json.dumps(record))
-    with opened(browser, url, width) as page:
+    with opened(browser, url, 360) as page:
         open_trace(page, tmp_path, json.dumps(record), "${hacked}{{x}}.json")
         badge_says(page, "Loaded")
         wait_for_end(page)
         assert_shows(page, trace)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.get_by_label("show rejected drafts").check()
-        page.locator("[data-testid=pane-speculative] .text").focus()
-        told = ""
-        for _ in range(40):
-            page.keyboard.press("ArrowRight")
-            told += page.locator(".token-card").inner_text()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for width in (360, 1280):
+            fit(page, width, 900)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            page.locator("[data-testid=pane-speculative] .text").focus()
+            told = ""
+            for _ in range(40):
+                page.keyboard.press("ArrowRight")
+                told += page.locator(".token-card").inner_text()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("window.hacked") is None
         expect(
             page.locator(".pane .text .tok > * > *, .token-card :is(img, script)")

@@ -37,13 +37,6 @@ def test_every_script_of_the_assets_is_served_to_be_kept_and_nothing_else_is(url
     assert httpx.get(other_version).status_code == 404
 
 
-def test_imports_name_files_of_the_assets_and_nothing_elsewhere():
-    for path in ASSETS.glob("*/*.js"):
-        for name in re.findall(r'^(?:import|export) .*"(.+)";$', path.read_text(), re.MULTILINE):
-            assert (path.parent / name).resolve().is_relative_to(ASSETS)
-            assert (path.parent / name).is_file(), (path, name)
-
-
 def test_the_page_finds_its_scripts_behind_a_path_of_a_proxy(browser, url):
     asked = []
 

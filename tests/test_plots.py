@@ -9,45 +9,34 @@ from playwright.sync_api import expect
 from pipeline.trace.metrics import cache_use
 from pipeline.words import counted
 from tests.served import (
-    LANES,
-    MARKUP,
     PLAIN,
     next_frame,
-    open_settings,
     opened,
     run,
     seek,
     wait_for_end,
 )
 from ui.plots.table import Table
-from ui.tabs.how import how
+from ui.tabs.steps import steps_table
 from ui.tabs.what_if import details
 
 PLOT = "document.querySelector('[data-plot=%s] .plot')"
-FORMULAS = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *PLAIN[:4]]
 
 
 @pytest.fixture(scope="module")
-def after(browser, server):
-    """A page whose run has ended, and its trace."""
-    fake, url = server
-    with opened(browser, url) as page:
-        run(page)
-        wait_for_end(page)
-        page.locator("#trace").wait_for()  # the last that a run brings
-        yield page, fake.last_trace()
-
-
-LONG = "?max_new_tokens=512"
-
-
-@pytest.fixture
-def running(browser, url, dolly):
-    """A page whose run goes on for minutes, and so for longer than its test takes."""
-    dolly.pause = 0.2
-    with opened(browser, url + LONG) as page:
-        run(page)
+def page(browser, server):
+    """A page that the tests below use one after the other."""
+    with opened(browser, server[1]) as page:
         yield page
+
+
+@pytest.fixture(scope="module")
+def after(page, server):
+    """That page, after its first run; and the trace of this."""
+    run(page)
+    wait_for_end(page)
+    page.locator("#trace").wait_for()  # the last that a run brings
+    return page, server[0].last_trace()
 
 
 def show_tab(page, name):
@@ -180,18 +169,6 @@ def test_the_timeline_marks_the_scrubber_s_moment_without_the_server(after):
     assert not asked
 
 
-def test_the_timeline_is_of_the_race_that_goes_on_and_marks_no_moment_of_it(running):
-    bars = f"{PLOT % 'timeline'}.data[2].x.length"
-    drawn(running, "timeline")
-    revision = f"{PLOT % 'timeline'}.layout.uirevision"
-    running.wait_for_function(f"() => {revision}.startsWith('2026-01-01')")
-    assert running.evaluate(MARKS) == []
-    before = running.evaluate(bars)
-    # By then it is longer than the recorded run, of which a moment was marked.
-    running.wait_for_function(f"before => {bars} > before + 2", arg=before)
-    assert running.evaluate(MARKS) == []
-
-
 def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
     page, trace = after
     show_tab(page, "What if")
@@ -226,50 +203,28 @@ def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
     expect(length).to_have_value(str(grid["run"]["length"]))
 
 
-def test_the_blocks_follow_a_race_that_goes_on(page, dolly):
+def test_kept_steps_are_the_table_that_no_spreadsheet_runs(page, dolly):
+    dolly.texts = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *PLAIN[:4]]
     run(page)
     wait_for_end(page)
-    show_tab(page, "Cache")
-    page.locator(".blocks input").fill("2")  # as left by a look at the run before
-    dolly.pause = 0.2
-    run(page)
-    page.wait_for_function(
-        """() => {
-            const said = document.querySelector(".blocks output").textContent;
-            const [at, of] = said.split(" of ");
-            return at === of && of > 2 && of < 30;
-        }"""
-    )
-
-
-def test_kept_steps_are_numbers_and_text_that_no_spreadsheet_runs(browser, url, dolly):
-    dolly.texts = FORMULAS
-    kept = []
-    with opened(browser, url) as page:
-        run(page)
-        wait_for_end(page)
-        show_tab(page, "Steps")
-        drawn(page, "cost")
-        for button in (
-            page.get_by_role("button", name="Steps as CSV"),
-            page.locator("[data-plot=cost] [data-keep=csv]"),
-        ):
-            with page.expect_download() as download:
-                button.click()
-            assert download.value.suggested_filename.endswith(".csv")
-            kept.append(download.value.path().read_bytes().decode("utf-8-sig"))
-    assert kept[0] == kept[1]
-    rows = list(csv.DictReader(io.StringIO(kept[0], newline="")))
-    lane = dolly.last_trace().speculative
-    assert len(rows) == sum(len(each.steps) for each in dolly.last_trace().lanes.values())
-    guarded = 0
-    for step, row in zip(lane.steps, rows, strict=False):
+    page.locator("#trace").wait_for()
+    show_tab(page, "Steps")
+    drawn(page, "cost")
+    trace = dolly.last_trace()
+    for button in (
+        page.get_by_role("button", name="Steps as CSV"),
+        page.locator("[data-plot=cost] [data-keep=csv]"),
+    ):
+        with page.expect_download() as download:
+            button.click()
+        assert download.value.suggested_filename.endswith(".csv")
+        kept = download.value.path().read_bytes().decode("utf-8-sig")
+        assert kept == steps_table(trace).csv()
+    lane = trace.speculative
+    rows = csv.DictReader(io.StringIO(kept, newline=""))
+    for step, tokens, row in zip(lane.steps, lane.emitted, rows, strict=False):
         assert float(row["Verify ms"]) == pytest.approx(1000 * step.verify_s, abs=0.01)
-        made = "".join(token.text for token in lane.tokens if token.step == step.index)
-        risky = made.lstrip()[0] in "=+-@"
-        assert row["Emitted text"] == ("'" + made if risky else made)
-        guarded += risky
-    assert guarded
+        assert row["Emitted text"].removeprefix("'") == "".join(token.text for token in tokens)
 
 
 def test_a_spreadsheet_runs_no_cell_and_takes_numbers_of_any_sign():
@@ -279,93 +234,71 @@ def test_a_spreadsheet_runs_no_cell_and_takes_numbers_of_any_sign():
     assert row == [*cells.values()]
 
 
-def test_the_explanation_tells_a_token_of_the_visitors_own_run_as_text(browser, url, dolly):
-    dolly.texts = [MARKUP[i % len(MARKUP)] for i in range(len(PLAIN))]
-    with opened(browser, url) as page:
+def test_a_sampled_verdict_leads_to_the_test_of_its_claim(browser, url, page):
+    name = "How this was tested"
+    expect(page.get_by_role("link", name=name)).to_be_hidden()  # greedy: the texts were compared
+    with opened(browser, f"{url}?temperature=1") as sampled:
+        run(sampled)
+        wait_for_end(sampled)
+        sampled.get_by_role("link", name=name).click()
+        shown = "document.querySelector('[data-plot=certificate]')?.getBoundingClientRect().top"
+        sampled.wait_for_function(f"{shown} < innerHeight / 2")
+        tab = sampled.get_by_role("tab", name="How it works")
+        expect(tab).to_have_attribute("aria-selected", "true")
+
+
+def test_plots_follow_a_run_that_goes_on(browser, url, dolly):
+    """Zoomed, in the tab that is looked at alone, and in the other theme."""
+    dolly.pause = 0.2  # so that it goes on for minutes, and so for longer than this test
+    race, timeline, cost = (PLOT % name for name in ("race", "timeline", "cost"))
+    with opened(browser, f"{url}?max_new_tokens=512") as page:
         run(page)
-        wait_for_end(page)
-        show_tab(page, "How it works")
-        told = how(dolly.last_trace())
-        page.wait_for_function("document.querySelector('.how').dataset.state === 'token'")
-        shown = page.locator(".how del[data-field=drafted]").text_content()
-        assert shown == told["fields"]["drafted"]
-        assert page.locator(".how [data-field=what]").text_content() == told["fields"]["what"]
-        expect(page.locator(".how [data-table=candidates] tbody tr")).to_have_count(5)
-        expect(page.locator(".how .paper")).to_contain_text("arXiv 2311.04951", use_inner_text=True)
-        expect(page.locator(".how [data-table=paper] tbody tr")).to_have_count(2)
+        drawn(page, "timeline")
+        page.wait_for_function(  # no longer the recorded run
+            f"{timeline}.layout.uirevision.startsWith('2026-01-01')"
+        )
+        assert page.evaluate(MARKS) == []
+        grown(page, f"{timeline}.data[2].x.length")
+        assert page.evaluate(MARKS) == []  # also where it is longer than the recorded run
+
+        plot = drawn(page, "race")
+        page.wait_for_function(f"{race}.layout.uirevision.startsWith('2026-01-01')")
+        box = plot.locator(".nsewdrag").bounding_box()
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] * 0.3, y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, y, steps=4)
+        page.mouse.up()
+        page.wait_for_function(f"() => !{race}.layout.xaxis.autorange")
+        span = "e => e.layout.xaxis.range.map(Math.round).join()"
+        zoomed = plot.evaluate(span)
+        grown(page, f"{race}.data[0].x.length")
+        assert plot.evaluate(span) == zoomed
+
         show_tab(page, "Steps")
-        page.locator("[data-plot=cost] summary").click()
-        assert page.evaluate("window.hacked") is None
-        expect(page.locator("#details :is(td, .how) :is(img, script)")).to_have_count(0)
+        drawn(page, "cost")
+        points = page.evaluate(f"{race}.data[0].x.length")
+        grown(page, f"{cost}.data[0].x.length")
+        assert page.evaluate(f"{race}.data[0].x.length") == points
+
+        show_tab(page, "Cache")
+        page.wait_for_function(  # the blocks follow too
+            """() => {
+                const said = document.querySelector(".blocks output").textContent;
+                const [at, of] = said.split(" of ").map(Number);
+                return at === of && of > 2;
+            }"""
+        )
+        show_tab(page, "Steps")
+
+        ink = page.evaluate(f"{cost}.layout.font.color")
+        page.get_by_label("Switch between light and dark").click()
+        drawn(page, "cost")  # the button may be far above it
+        page.wait_for_function(f"before => {cost}.layout.font.color !== before", arg=ink)
+        expect(page.get_by_test_id("scrubber")).to_be_disabled()  # it still goes on
 
 
-def test_a_sampled_verdict_leads_to_the_test_of_its_claim(page):
-    link = page.get_by_role("link", name="How this was tested")
-    run(page)
-    wait_for_end(page)
-    expect(link).to_be_hidden()  # greedy: the texts themselves were compared
-    open_settings(page)
-    page.get_by_label("number input for Temperature").fill("1")
-    run(page)
-    wait_for_end(page)
-    link.click()
-    shown = "document.querySelector('[data-plot=certificate]')?.getBoundingClientRect().top"
-    page.wait_for_function(f"{shown} < innerHeight / 2")
-    expect(page.get_by_role("tab", name="How it works")).to_have_attribute("aria-selected", "true")
-
-
-def test_no_tab_scrolls_sideways_and_panes_stack(browser, url, dolly):
-    dolly.texts = ["i" * 400, *PLAIN[1:]]
-    with opened(browser, url, 360) as page:
-        run(page)
-        wait_for_end(page)
-        tabs = ("Timings", "Steps", "Acceptance", "What if", "Cache", "How it works", "Experiments")
-        for tab in tabs:
-            show_tab(page, tab)
-            for summary in page.locator("[data-plot] summary").all():
-                if summary.is_visible():
-                    summary.click()
-            assert page.evaluate("document.documentElement.scrollWidth") <= 360, tab
-        above, below = (page.get_by_test_id(f"pane-{lane}").bounding_box() for lane in LANES)
-        assert below["y"] >= above["y"] + above["height"]
-
-
-def test_a_zoom_survives_an_update(running):
-    length = f"{PLOT % 'race'}.data[0].x.length"
-    span = "e => e.layout.xaxis.range.map(Math.round).join()"
-    plot = drawn(running, "race")
-    revision = f"{PLOT % 'race'}.layout.uirevision"
-    running.wait_for_function(
-        f"() => {revision}.startsWith('2026-01-01')"
-    )  # no longer the recorded
-    box = plot.locator(".nsewdrag").bounding_box()
-    y = box["y"] + box["height"] / 2
-    running.mouse.move(box["x"] + box["width"] * 0.3, y)
-    running.mouse.down()
-    running.mouse.move(box["x"] + box["width"] * 0.6, y, steps=4)
-    running.mouse.up()
-    running.wait_for_function(f"() => !{PLOT % 'race'}.layout.xaxis.autorange")
-    zoomed, points = plot.evaluate(span), running.evaluate(length)
-    running.wait_for_function(f"points => {length} > points", arg=points)
-    assert plot.evaluate(span) == zoomed
-
-
-def test_while_a_run_goes_on_only_the_tab_that_is_looked_at_is_drawn(running):
-    drawn(running, "race")
-    show_tab(running, "Steps")
-    drawn(running, "cost")
-    race, cost = (f"{PLOT % name}.data[0].x.length" for name in ("race", "cost"))
-    points, before = running.evaluate(race), running.evaluate(cost)
-    running.wait_for_function(f"before => {cost} > before", arg=before)
-    assert running.evaluate(race) == points
-
-
-def test_plots_follow_the_theme_while_a_run_goes_on(running):
-    drawn(running, "race")
-    ink = f"{PLOT % 'race'}.layout.font.color"
-    before = running.evaluate(ink)
-    running.get_by_label("Switch between light and dark").click()
-    drawn(running, "race")  # the button may be far above it
-    running.wait_for_function(f"before => {ink} !== before", arg=before)
-    expect(running.locator("[data-testid=stop]")).to_be_visible()
-    expect(running.get_by_test_id("scrubber")).to_be_disabled()  # it still goes on
+def grown(page, length):
+    """Returns once a plot has at least three points more."""
+    before = page.evaluate(length)
+    page.wait_for_function(f"before => {length} > before + 2", arg=before)

@@ -17,6 +17,7 @@ from tests.fake_dolly import FakeDolly
 from tests.served import (
     PLAIN,
     assert_shows,
+    open_trace,
     opened,
     run,
     served,
@@ -132,14 +133,11 @@ def test_two_visitors_race_at_once_and_their_updates_come_as_they_are_made(proce
 def test_a_page_and_its_uploads_pass(processes, browser, tmp_path):
     _, url = processes
     trace = ran(max_new_tokens=8)
-    (tmp_path / "trace.json").write_text(trace.to_json(), encoding="utf-8")
     with opened(browser, url + "?max_new_tokens=12") as page:
         to_the_end(page)
         run(page, "How many planets are there?")
         status_says(page, "identical text")
-        with page.expect_file_chooser() as chooser:
-            page.get_by_role("button", name="Open a trace").click()
-        chooser.value.set_files(tmp_path / "trace.json")
+        open_trace(page, tmp_path, trace.to_json())
         status_says(page, "Trace opened")
         wait_for_end(page)
         assert_shows(page, trace)

@@ -78,24 +78,19 @@ def test_what_is_closed_as_it_begins_does_not_go_on_unseen(session, what):
     assert {lane.finish for lane in lanes} == {FinishReason.CANCELLED}
 
 
-def test_stop_at_the_very_end_of_a_race_returns_all_that_its_last_update_showed(session):
-    *_, last = session.race(FakeDolly(PLAIN), REQUEST, Turn())
-    files = session.files()
-    assert session.stop() == last
+def test_the_end_of_a_race_is_whole_and_a_late_stop_changes_nothing(session):
+    dolly = FakeDolly(PLAIN)
+    *_, last = session.race(dolly, REQUEST, Turn())
     assert ends(last) == {"autoregressive": "length", "speculative": "length"}
-    assert session.files() is files
-
-
-def test_a_run_names_its_own_model_also_if_another_is_served_by_then(session):
-    shown = list(session.race(FakeDolly(PLAIN), REQUEST, Turn()))
-    first, *_ = shown[-1].lines.splitlines()
+    first, *_ = last.lines.splitlines()
     assert json.loads(first)["model"] == f"{PAIR.name}, of unknown size: its facts can be wrong"
-
-
-def test_the_status_of_a_race_is_green_only_for_a_win(session):
-    *_, last = session.race(FakeDolly(PLAIN), REQUEST, Turn())
     assert last.verdict["state"] != "win"
-    assert last.status.state == "ended"
+    assert last.status.state == "ended"  # green only for a win
+    files = session.files()
+    assert files.trace.read_text(encoding="utf-8") == dolly.last_trace().to_json()
+    assert [path.suffix for path in files.paths] == [".json", ".csv"]
+    assert session.stop() == last
+    assert session.files() is files
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -160,24 +155,13 @@ def test_it_is_busy_and_has_no_files_while_an_activity_of_its_own_runs(session):
     dolly.goes_on.set()
     list(updates)
     assert not session.busy
-    assert session.files().trace.read_text(encoding="utf-8") == dolly.last_trace().to_json()
-    assert [path.suffix for path in session.files().paths] == [".json", ".csv"]
 
 
-def test_an_experiment_that_stands_still_sends_nothing(session):
-    updates = measure(session, FakeDolly(PLAIN, pause=0.3))
-    next(updates)  # that it begins
-    drawn = [bool(next(updates).views) for _ in range(4)]  # in the first answer, which takes longer
-    updates.close()
-    assert drawn == [True, False, False, False]
-
-
-def test_a_tab_that_is_chosen_during_a_race_is_drawn_with_the_next_update(session):
-    updates = session.race(FakeDolly(PLAIN, pause=0.3), REQUEST, Turn())
-    assert set(next(updates).views) == {"timings", "timeline"}
-    session.tab = "cache"
-    assert set(next(updates).views) == {"cache"}
-    updates.close()
+def test_an_experiment_that_stands_still_sends_nothing():
+    what = asked(FakeDolly(PLAIN), REQUEST)
+    display = StagedDisplay(what, "Measuring", "Measured", lambda *_: {"view": "drawn"})
+    sent = [display.progress(reports, "timings").views for reports in ([1], [], [1])]
+    assert [bool(views) for views in sent] == [True, False, False]
 
 
 @pytest.mark.parametrize("stopped", [True, False])

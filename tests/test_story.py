@@ -1,15 +1,16 @@
 """The first screen, and a race on it: at every width, in both themes."""
 
 import re
-from contextlib import closing
 from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.served import (
-    next_frame,
+    fit,
     open_settings,
+    opened,
+    publish,
     run,
     shown,
     status_says,
@@ -22,23 +23,23 @@ from ui.run.recorded import recorded
 from ui.verdict import verdict
 
 HEIGHTS = {1366: 768, 1024: 768, 390: 844, 320: 640}
+SCREENS = [(width, theme) for width in HEIGHTS for theme in ("light", "dark")]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(width, theme) for width in HEIGHTS for theme in ("light", "dark")],
-    ids=lambda screen: f"{screen[0]}-{screen[1]}",
-)
-def screen(request, browser, server):
-    """A page that the tests below use one after the other, and its width."""
-    width, theme = request.param
-    with closing(browser.new_page()) as page:
-        page.emulate_media(color_scheme=theme)
-        page.set_viewport_size({"width": width, "height": HEIGHTS[width]})
-        page.goto(server[1])
-        status_says(page, "Ready")
+@pytest.fixture(scope="module")
+def page(browser, server):
+    """A page that the tests below use one after the other."""
+    with opened(browser, server[1]) as page:
         to_the_end(page)
-        yield page, width
+        yield page
+
+
+@pytest.fixture(params=SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
+def screen(request, page):
+    """That page, and the width of the screen that it is on."""
+    width, theme = request.param
+    fit(page, width, HEIGHTS[width], theme)
+    return page, width
 
 
 def box(page, selector):
@@ -73,6 +74,9 @@ def test_the_first_screen_tells_what_happens_before_anybody_asks(screen):
     boxes = [box(page, part) for part in parts]
     assert all(upper[3] <= lower[1] for upper, lower in pairwise(boxes))
     assert box(page, ".pane .text >> nth=0")[1] < HEIGHTS[width] - 90
+    if width == 1366:
+        assert box(page, ".panes")[1] <= 400
+        assert box(page, "[data-testid=legend]")[3] <= 768
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -91,31 +95,6 @@ def test_labels_are_on_one_line(screen):
     assert screen[0].evaluate(TALL) == []
 
 
-def test_a_race_is_shown_once_as_it_happens_and_replayed_slowly_when_asked(screen, server):
-    page, _ = screen
-    dolly, _ = server
-    dolly.pause = 0.004  # too fast to follow
-    page.evaluate(
-        """() => {
-            window.seen = [];
-            const text = document.querySelector("[data-testid=pane-autoregressive] .text");
-            const look = () => seen.push(text.querySelectorAll(".tok").length);
-            new MutationObserver(look).observe(text, { childList: true });
-        }"""
-    )
-    run(page)
-    wait_for_end(page, skip=False)
-    dolly.reset()
-    page.locator("#trace").wait_for()  # the last that a run brings
-    begun = page.evaluate("seen.slice(seen.indexOf(0))")  # the run before is cleared away
-    assert begun == sorted(begun)
-    expect(page.locator("#stop")).to_be_disabled()
-    expect(page.get_by_test_id("slowed")).to_have_text("")
-    page.get_by_role("button", name="Replay slowly").click()
-    expect(page.get_by_test_id("slowed")).to_have_text("In slow motion")
-    wait_for_end(page)
-
-
 LONG = {
     "why": "The machine was busy: 13 of 180 steps took over three times the median of their kind, "
     "and count as that. Main reason: verification is too expensive (v = 1.11 target steps beyond "
@@ -129,11 +108,7 @@ LONG = {
 
 def test_the_verdict_says_all_of_it(screen):
     page, width = screen
-    page.evaluate(
-        """(value) => document.dispatchEvent(
-            new CustomEvent("update", { detail: { name: "verdict", value } }))""",
-        encode(verdict(ran(VARIED)) | LONG),
-    )
+    publish(page, "verdict", encode(verdict(ran(VARIED)) | LONG))
     expect(page.locator("#verdict .watch")).to_be_visible()
     _, _, right, bottom = box(page, "#verdict .words")
     assert right <= width
@@ -143,7 +118,7 @@ def test_the_verdict_says_all_of_it(screen):
     assert held <= 0
 
 
-def test_a_pinned_card_leaves_run_and_the_verdict_free_and_run_closes_it(screen):
+def test_a_pinned_card_leaves_run_and_the_verdict_free(screen):
     page, _ = screen
     text = page.locator("[data-testid=pane-speculative] .text")
     tokens = text.locator(".tok[data-state=accepted] > span")
@@ -153,9 +128,6 @@ def test_a_pinned_card_leaves_run_and_the_verdict_free_and_run_closes_it(screen)
         _, top, _, bottom = box(page, ".token-card.pinned")
         assert top >= box(page, "#verdict .figures")[3]
         assert bottom <= page.viewport_size["height"]
-    page.keyboard.press("Control+Enter")
-    expect(page.locator(".token-card")).to_be_hidden()
-    wait_for_end(page)
 
 
 OVERLAPS = """() => {
@@ -170,12 +142,28 @@ OVERLAPS = """() => {
 }"""
 
 
-def test_after_a_resize_no_legend_runs_over_bars_or_notes(screen):
-    page, width = screen
+def test_a_disturbed_race_is_measured_again_at_a_click_or_key_which_closes_a_pinned_card(
+    page, dolly
+):
+    again = page.get_by_test_id("verdict").get_by_role("button", name="Measure again")
+    card = page.locator(".token-card")
+    for press in (again.click, lambda: page.keyboard.press("Control+Enter")):
+        publish(page, "verdict", encode(verdict(ran()) | LONG))
+        page.locator("[data-testid=pane-speculative] .text .tok > span").first.click()
+        expect(card).to_be_visible()
+        page.evaluate("delete document.querySelector('.panes').dataset.source")
+        press()
+        page.locator(".panes[data-source=live]").wait_for()
+        expect(card).to_be_hidden()
+        wait_for_end(page)
+    assert len(dolly.started) == 2
+
+
+def test_after_a_resize_no_legend_runs_over_bars_or_notes(page):
     plots = page.locator("[data-plot=timeline] .plot, [data-plot=lanes] .plot")
     wide = "e => e.querySelector('.main-svg')?.clientWidth === e.offsetWidth"
-    for there in (320, width + 300, width):
-        page.set_viewport_size({"width": there, "height": HEIGHTS[width]})
+    for width in (320, 1666, 1366, 320, 1324, 1024, 320, 690, 390, 620, 320):
+        fit(page, width, 768)
         for plot in plots.all():
             plot.scroll_into_view_if_needed()
             plot.locator(".main-svg").first.wait_for()
@@ -183,8 +171,7 @@ def test_after_a_resize_no_legend_runs_over_bars_or_notes(screen):
         assert page.evaluate(OVERLAPS) == []
 
 
-def test_settings_are_grouped_and_what_differs_is_marked(screen):
-    page, width = screen
+def test_settings_are_grouped_and_what_differs_is_marked(page):
     marked = "e => getComputedStyle(e, '::after').content"
     label = page.locator("#settings > button > span").first
     assert label.evaluate(marked) == "none"
@@ -199,75 +186,25 @@ def test_settings_are_grouped_and_what_differs_is_marked(screen):
     assert [each.inner_text() for each in infos if each.evaluate(marked) != "none"] == [
         "Temperature"
     ]
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for width, theme in SCREENS:
+        fit(page, width, HEIGHTS[width], theme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-# --- where the width makes no difference ----------------------------------------------------------
-
-
-def test_a_first_visit_is_offered_the_tour_and_a_second_is_not(page):
-    offer = page.locator("#tour-open")
-    expect(offer).to_have_text(re.compile("Take the tour"), use_inner_text=True)
-    page.reload()
-    status_says(page, "Ready")
-    expect(offer).to_have_text("Tour", use_inner_text=True)
-
-
-def test_a_reload_keeps_question_and_result(page, dolly):
-    run(page, "Why <b>so</b>?")
-    wait_for_end(page)
-    page.locator("#trace").wait_for()
-    told = page.locator("#verdict .figures").inner_text()
-    answers = shown(page, "speculative")
-    page.reload()
-    status_says(page, "Ready")
-    wait_for_end(page)
-    expect(page.get_by_label("Instruction")).to_have_value("Why <b>so</b>?")
-    assert shown(page, "speculative") == answers
-    assert page.locator("#verdict .figures").inner_text() == told
-    assert len(dolly.started) == 1
-
-
-def test_a_reload_during_a_race_shows_the_recorded_run(browser, url, dolly):
-    dolly.pause = 0.5
-    with closing(browser.new_page()) as page:  # whose stream is cut off, which is an error there
-        page.goto(url)
-        status_says(page, "Ready")
-        run(page)
-        page.locator("[data-testid=pane-autoregressive] .text .tok").first.wait_for()
+def test_a_reload_keeps_question_and_result_and_offers_the_tour_no_second_time(browser, url, dolly):
+    with opened(browser, url) as page:
+        offer = page.locator("#tour-open")
+        expect(offer).to_have_text(re.compile("Take the tour"), use_inner_text=True)
+        run(page, "Why <b>so</b>?")
+        wait_for_end(page)
+        page.locator("#trace").wait_for()
+        told = page.locator("#verdict .figures").inner_text()
+        answers = shown(page, "speculative")
         page.reload()
-        expect(page.get_by_test_id("badge")).to_contain_text("Recorded")
-
-
-def test_the_example_of_the_api_asks_what_the_run_was_asked(page):
-    page.get_by_role("tab", name="Trace & API").click()
-    example = page.locator(".api pre")
-    expect(example).to_contain_text(f'"{recorded().request["instruction"]}", max_new_tokens=100')
-    run(page, 'Say "it"')
-    expect(example).to_contain_text(r'predict("Say \"it\"", max_new_tokens=100')
-    wait_for_end(page)
-
-
-def test_an_empty_prompt_is_answered_with_a_sentence(page):
-    to_the_end(page)
-    page.get_by_role("button", name="To the start").click()
-    run(page, " ", begins=False)
-    expect(page.get_by_test_id("notice")).to_have_text("Write a question or an instruction first.")
-    assert page.get_by_test_id("scrubber").input_value() == "0"  # the replay is where it was
-
-
-def test_stop_can_be_pressed_while_something_runs(page, dolly):
-    dolly.pause = 0.2
-    stop = page.get_by_test_id("stop")
-    expect(stop).to_be_disabled()
-    run(page)
-    expect(stop).to_be_enabled()
-    stop.click()
-    wait_for_end(page, "cancelled")
-    expect(stop).to_be_disabled()
-    mark = '<div class="wrap"><span class="error">Error</span></div>'  # Gradio's, of a failed event
-    page.evaluate(
-        "mark => document.querySelector('#notice').insertAdjacentHTML('beforeend', mark)", mark
-    )
-    next_frame(page)
-    expect(stop).to_be_disabled()
+        status_says(page, "Ready")
+        wait_for_end(page)
+        expect(offer).to_have_text("Tour", use_inner_text=True)
+        expect(page.get_by_label("Instruction")).to_have_value("Why <b>so</b>?")
+        assert shown(page, "speculative") == answers
+        assert page.locator("#verdict .figures").inner_text() == told
+        assert len(dolly.started) == 1

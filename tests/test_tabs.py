@@ -9,12 +9,13 @@ import pytest
 from pipeline.decoding.economics import CostModel, Costs
 from pipeline.models.pairs import PAIRS
 from pipeline.request import Request
-from pipeline.trace.metrics import TESTED, cache_use, measured, prediction
+from pipeline.trace.metrics import TESTED, measured, prediction
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
-from tests.traces import alone, old, ran, timed
+from tests.traces import alone, changed, contradicting, costing, old, ran, timed
 from ui.component import ASSETS
+from ui.run.race import replayed
 from ui.run.recorded import recorded
 from ui.tabs.cache import picture, saved
 from ui.tabs.experiments import VIEWS
@@ -30,12 +31,6 @@ from ui.verdict import summary, verdict
 def figures(trace):
     tabs = RUN_TABS.values()
     return {plot.name: plot.draw(trace) for tab in tabs for plot in tab.plots}
-
-
-def changed(trace, **changes):
-    """The trace with another speculative lane."""
-    lane = replace(trace.speculative, **changes)
-    return replace(trace, lanes={**trace.lanes, "speculative": lane})
 
 
 def bars(plot):
@@ -78,8 +73,10 @@ def test_every_plot_of_a_tab_has_its_place_on_the_page_and_a_name_of_its_own():
 def test_every_view_comes_from_the_trace_alone_also_after_it_was_a_file():
     trace = ran(temperature=0.7)
     assert run_values(parse_trace(trace.to_json())) == run_values(trace)
-    shown = run_values(parse_trace(json.dumps(old(trace))))
-    assert set(shown) == {*RUN_TABS, "experiment-ratio"}
+    shown = replayed(parse_trace(json.dumps(old(trace))), "Old")
+    assert set(shown.views) == {*RUN_TABS, "experiment-ratio", "tour"}
+    steps = sum(len(lane.steps) for lane in trace.lanes.values())
+    assert shown.lines.count('"kind":"step"') == steps
 
 
 def test_bars_differ_in_more_than_colour():
@@ -97,7 +94,11 @@ def test_the_race_ends_at_each_lanes_last_token_and_clock():
         assert line["x"][-1] == pytest.approx(1000 * lane.steps[-1].time_s, abs=0.01)
 
 
-def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time():
+def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time_on_one_scale():
+    def scale(axis):
+        low, high = axis["domain"]
+        return (high - low) / axis["range"][1]  # of the height, per millisecond
+
     trace = costing(0.002, 0.011)
     plot = figures(trace)["timeline"]
     for lane, axis in zip(trace.lanes.values(), ("y", "y2"), strict=True):
@@ -112,53 +113,11 @@ def test_each_step_of_both_lanes_is_a_bar_as_wide_and_as_high_as_its_time():
             assert ends == pytest.approx([1000 * step.time_s for step in lane.steps], abs=0.01)
         assert parts[1]["text"] == [str(len(tokens)) for tokens in lane.emitted]
     assert set(parts[1]["text"]) > {"1"}
-
-
-def test_why_it_pays_is_explained_with_the_passes_of_the_run():
-    """And not with a cause that `lab.studies.widths` has not found."""
-    times = {"verify_s": 0.010, "other_s": 0.0}
-    trace = timed(
-        {
-            "autoregressive": lambda step: times,
-            "speculative": lambda step: {"draft_s": 0.001} | times | {"verify_s": 0.012},
-        },
-        max_new_tokens=60,
-    )
-    said = "In this run, one over 5 tokens took 1.20 times as long as one over a single token"
-    assert how(trace)["fields"]["pass"].startswith(said)
-    page = (ASSETS / "how" / "how.html").read_text()
-    assert page.count('data-field="pass"') == 1
-    assert "limited by reading" not in page
-
-
-def test_a_step_of_the_timeline_says_in_how_many_passes_it_was_drafted():
-    one_by_one, block, copied = (
-        ran(drafter="model"),
-        replace(ran(drafter="block"), pair={"name": "fake", "block": {"id": "fake"}}),
-        ran(drafter="lookup"),
-    )
-    for trace, said in ((one_by_one, "each in a pass of its own"), (block, "in one pass")):
-        slow, fast = (bar for bar in figures(trace)["timeline"].data if bar["name"] == "draft")
-        assert set(slow["customdata"]) == {""}
-        assert f"4 tokens were drafted, {said}" in fast["customdata"]
-        assert len(fast["y"]) == len(trace.speculative.steps)
-    _, fast = (bar for bar in figures(copied)["timeline"].data if bar["name"] == "draft")
-    told = {told.partition(", ")[2] for told in fast["customdata"]}
-    assert told == {"", "by copying, without a pass"}
-
-
-def test_the_rows_of_the_timeline_have_one_scale():
-    def row(axis):
-        low, high = axis["domain"]
-        return (high - low) / axis["range"][1]  # of the height, per millisecond
-
-    trace = costing(0.002, 0.011)
-    layout = figures(trace)["timeline"].layout
-    assert row(layout["yaxis"]) == pytest.approx(row(layout["yaxis2"]))
-    for name in trace.lanes:
-        layout = figures(alone(trace, name))["timeline"].layout
-        assert "yaxis2" not in layout
-        assert layout["yaxis"]["domain"] == [0.0, 1.0]
+    assert "4 tokens were drafted, each in a pass of its own" in parts[0]["customdata"]
+    assert scale(plot.layout["yaxis"]) == pytest.approx(scale(plot.layout["yaxis2"]))
+    layout = figures(alone(trace, "speculative"))["timeline"].layout
+    assert "yaxis2" not in layout
+    assert layout["yaxis"]["domain"] == [0.0, 1.0]
 
 
 def test_one_slow_step_does_not_flatten_the_others_and_is_named():
@@ -188,6 +147,8 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
     assert f"K = 4 tokens pays from an acceptance of {100 * model.break_even:.0f} %" in note
     assert f"the best draft length is {model.best_length(range(9))}." in note
     assert "c = 0.20 target steps; extra time to verify, v = 0.10" in note
+    said = "In this run, one over 5 tokens took 1.10 times as long as one over a single token"
+    assert how(trace)["fields"]["pass"].startswith(said)
     never = figures(costing(0.020, 0.030))["predicted"].note
     assert "does not pay at any acceptance" in never
     assert "the best draft length is 0, no drafting" in never
@@ -197,20 +158,11 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
 
 
 def test_a_run_that_lost_where_its_medians_gain_says_not_from_where_drafting_pays():
-    trace = costing(0.0005, 0.010, max_new_tokens=60)
-    assert "pays from an acceptance" in figures(trace)["predicted"].note
-    fast = trace.speculative
-    costly = len(fast.steps) // 2 - 1
-    steps = [replace(step, verify_s=0.029) for step in fast.steps[:costly]]
-    fast = replace(fast, steps=(*steps, *fast.steps[costly:]))
-    slow = trace.autoregressive
-    slow = replace(slow, steps=tuple(replace(step, verify_s=0.0065) for step in slow.steps))
-    mixed = replace(trace, lanes={"autoregressive": slow, "speculative": fast})
+    mixed = contradicting()
     assert mixed.speedup < 0.95 < 1.05 < measured(mixed).speedup
     for said in (figures(mixed)["predicted"].note, how(mixed)["fields"]["cost"]):
         assert "too short or too uneven to say from where drafting pays" in said
         assert "best draft length" not in said
-        assert "pays from" not in said.replace("say from where drafting pays", "")
 
 
 def test_what_if_shows_the_cost_model_at_every_acceptance_and_length():
@@ -282,22 +234,11 @@ def test_without_known_costs_what_if_gives_the_reason_and_no_number():
         assert figures(each)["speedups"].data == figures(each)["parts"].data == []
 
 
-def test_what_if_says_what_auto_and_idle_steps_mean_for_it():
+def test_what_if_says_what_auto_means_for_it():
     trace = costing(0.002, 0.011)
     assert "auto" not in figures(trace)["speedups"].note
     auto = replace(trace, request={**trace.request, "draft_length": "auto"})
     assert "Its draft length was auto" in figures(auto)["speedups"].note
-    fast = trace.speculative
-    idle = changed(trace, steps=(replace(fast.steps[0], drafted=(), accepted=0), *fast.steps[1:]))
-    words = f"Nothing was drafted in {fast.undrafted + 1} of its {len(fast.steps)} steps"
-    assert words in figures(idle)["speedups"].note
-
-
-def words_of(trace):
-    """All that the page says of a trace."""
-    shown = run_values(trace)
-    values = [shown[name] for name in RUN_TABS]
-    return "\n".join([*values, json.dumps(verdict(trace)), summary(trace)])
 
 
 def test_an_acceptance_is_in_whole_per_cent_wherever_it_is_shown():
@@ -311,22 +252,9 @@ def test_an_acceptance_is_in_whole_per_cent_wherever_it_is_shown():
         how(trace)["fields"]["acceptance"],
     ):
         assert share in told
-    assert not re.search(r"\ba = 0\.|\d\.\d+ ?%|\.[1-9]%", words_of(trace))
-
-
-def costing(draft_s, verify_s, **settings):
-    """A race whose target's step takes 10 ms, and whose rounds take as told."""
-    return timed(
-        {
-            "autoregressive": lambda step: {"verify_s": 0.010, "other_s": 0.0},
-            "speculative": lambda step: {
-                "draft_s": draft_s * len(step.drafted),
-                "verify_s": verify_s,
-                "other_s": 0.0,
-            },
-        },
-        **settings,
-    )
+    shown = run_values(trace)
+    words = [*(shown[name] for name in RUN_TABS), json.dumps(verdict(trace)), summary(trace)]
+    assert not re.search(r"\ba = 0\.|\d\.\d+ ?%|\.[1-9]%", "\n".join(words))
 
 
 def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_some():
@@ -336,20 +264,6 @@ def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_so
     pair = {**trace.pair, "kv_cache": "stateful", "kv_block": None}
     assert picture(replace(trace, pair=pair))["block"] == 0
     assert "without blocks" in picture(replace(trace, pair=pair))["kept_as"]
-
-
-def test_the_blocks_figures_are_the_metrics_of_the_trace():
-    trace = ran()
-    for model, use in cache_use(trace, trace.speculative).items():
-        for at, shown in enumerate(picture(trace)["models"][model]):
-            assert shown == {
-                "kept": use.tokens[at],
-                "blocks": use.blocks[at],
-                "megabytes": use.megabytes[at],
-                "rolled": use.rolled_back[at],
-                "rolled_so_far": use.rolled_back_so_far[at],
-                "pool": None,  # of a fake pair, which has no pools
-            }
 
 
 def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_says_so():

@@ -7,11 +7,10 @@ import pytest
 from pipeline.decoding.events import Drafted
 from pipeline.request import Request
 from pipeline.trace.metrics import progress
-from pipeline.trace.reader import parse_trace
 from pipeline.trace.repetition import body, repeats
 from tests.fake_dolly import FakeDolly
 from tests.served import LANES, PLAIN
-from tests.traces import old, ran
+from tests.traces import ran
 from ui.run.transcript import Transcript
 
 
@@ -90,12 +89,6 @@ def test_a_step_s_line_has_the_record_s_figures_at_its_end():
             assert line["made"] == point.tokens
             assert line["tokens_per_second"] == point.tokens_per_second
             assert line["drafted_at_s"] == step.drafted_at_s
-
-
-def test_an_old_trace_without_candidates_and_pieces_still_has_its_lines():
-    trace = parse_trace(json.dumps(old(ran())))
-    lines = [line for line in parsed(whole(trace).text) if line["kind"] == "step"]
-    assert len(lines) == sum(len(lane.steps) for lane in trace.lanes.values())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -29,41 +29,6 @@ from ui.tabs.beyond_text import _digits
 REQUEST = Request("Why?", max_new_tokens=4, drafter="hybrid", draft_length="auto")
 
 
-class Watched(Turn):
-    """A turn that counts what is computed in it, and keeps what is computed outside of it.
-
-    Attributes:
-        inside: forward passes and compilations of who holds the turn.
-        outside: where others were.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self._here = threading.local()
-        self.inside, self.outside = 0, []
-
-    def run(self, work, *options):
-        return super().run(self._marked(work), *options)
-
-    def _marked(self, work):
-        with closing(work):
-            while True:
-                self._here.holds = True
-                try:
-                    report = next(work)
-                except StopIteration as end:
-                    return end.value
-                finally:
-                    self._here.holds = False
-                yield report
-
-    def note(self):
-        if getattr(self._here, "holds", False):
-            self.inside += 1
-        else:
-            self.outside.append("".join(traceback.format_stack()))
-
-
 @cache
 def compiled():
     """The tiny pair. No test uses caches that another has compiled, but for the default ones."""
@@ -71,20 +36,29 @@ def compiled():
 
 
 class Server:
-    """A page of the tiny pair."""
+    """A page of the tiny pair.
+
+    Attributes:
+        inside: forward passes and compilations while the turn was taken.
+        outside: where others were.
+    """
 
     def __init__(self, monkeypatch):
         pair = find_pair(tiny_folder())
         self.choice = Choice(pair, Everything())
         self.loader = Loader(self.choice, lambda _: compiled())
-        self.dolly, self.turn = self.loader.engine(), Watched()
+        self.dolly, self.turn = self.loader.engine(), Turn()
+        self.inside, self.outside = 0, []
         self.page = Page(self.loader, self.turn)
         for kind, name in ((ov.InferRequest, "start_async"), (ov.Core, "compile_model")):
             monkeypatch.setattr(kind, name, self._noted(getattr(kind, name)))
 
     def _noted(self, compute):
         def noted(*args, **kwargs):
-            self.turn.note()
+            if self.turn.taken:
+                self.inside += 1
+            else:
+                self.outside.append("".join(traceback.format_stack()))
             return compute(*args, **kwargs)
 
         return noted
@@ -134,8 +108,8 @@ class Server:
 def test_nothing_is_computed_outside_the_turn(visit, monkeypatch):
     server = Server(monkeypatch)
     getattr(server, visit)()
-    assert server.turn.inside
-    assert not server.turn.outside, server.turn.outside[0]
+    assert server.inside
+    assert not server.outside, server.outside[0]
 
 
 def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
@@ -149,9 +123,9 @@ def test_who_comes_during_a_race_computes_nothing_until_it_ends(monkeypatch):
     for other in others:
         other.start()
     wait_until(lambda: len(server.turn._places) == 1 + len(others))
-    assert (server.turn.inside, server.turn.outside) == (0, [])
+    assert (server.inside, server.outside) == (0, [])
     racing.close()
     for other in others:
         other.join()
-    assert server.turn.inside
-    assert not server.turn.outside, server.turn.outside[0]
+    assert server.inside
+    assert not server.outside, server.outside[0]

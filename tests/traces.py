@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 from pipeline.request import Request
@@ -47,6 +48,42 @@ def timed(lanes: Mapping[str, Callable[[StepRecord], dict[str, float]]], **setti
         for name, seconds in lanes.items()
     }
     return replace(trace, lanes={**trace.lanes, **changed})
+
+
+def costing(draft_s: float, verify_s: float, step_s: float = 0.010, **settings: Any) -> Trace:
+    """A finished run whose steps took these seconds: `draft_s` for each drafted token."""
+    return timed(
+        {
+            "autoregressive": lambda step: {"verify_s": step_s, "other_s": 0.0},
+            "speculative": lambda step: {
+                "draft_s": draft_s * len(step.drafted),
+                "verify_s": verify_s,
+                "other_s": 0.0,
+            },
+        },
+        **settings,
+    )
+
+
+def changed(trace: Trace, name: str = "speculative", **changes: Any) -> Trace:
+    """The trace with another lane of this name."""
+    return replace(trace, lanes={**trace.lanes, name: replace(trace.lanes[name], **changes)})
+
+
+def paced(trace: Trace, name: str, seconds: Sequence[float]) -> Trace:
+    """The trace with these times of a lane's passes, in turn."""
+    steps = zip(trace.lanes[name].steps, cycle(seconds), strict=False)
+    return changed(trace, name, steps=tuple(replace(step, verify_s=each) for step, each in steps))
+
+
+def contradicting() -> Trace:
+    """A race that lost where its medians gain: most rounds are cheap, and the others lose more
+    than these gain.
+    """
+    trace = paced(costing(0.0005, 0.010, max_new_tokens=60), "autoregressive", [0.0065])
+    rounds = len(trace.lanes["speculative"].steps)
+    costly = rounds // 2 - 1
+    return paced(trace, "speculative", [*[0.029] * costly, *[0.010] * (rounds - costly)])
 
 
 def alone(trace: Trace, name: str) -> Trace:

@@ -44,29 +44,25 @@ def component(
         props: constants for the script, read as `props.NAME`.
     """
     scripts = (scripts,) if isinstance(scripts, str) else scripts
-    markup = asset(f"{name}/{name}.html") if markup is None else markup
-    return _html(name, markup, scripts, value, view=name, **props)
+    return gr.HTML(
+        value,
+        html_template=asset(f"{name}/{name}.html") if markup is None else markup,
+        js_on_load=modules.call(scripts, "{ element, props, watch }"),
+        apply_default_css=False,
+        elem_id=name,
+        view=name,
+        **props,
+    )
 
 
 def hidden(name: str) -> gr.HTML:
     """An output of events; `assets/view/NAME.js` hands its value on to the views."""
-    return _html(name, "<i></i>", (f"view/{name}",), "", visible="hidden")
+    return component(name, f"view/{name}", markup="<i></i>", visible="hidden")
 
 
 def asset(path: str) -> str:
     """The text of a file of `assets/`."""
     return (ASSETS / path).read_text(encoding="utf-8")
-
-
-def _html(name: str, markup: str, scripts: Sequence[str], value: str, **props: Any) -> gr.HTML:
-    return gr.HTML(
-        value,
-        html_template=markup,
-        js_on_load=modules.call(scripts, "{ element, props, watch }"),
-        apply_default_css=False,
-        elem_id=name,
-        **props,
-    )
 
 
 def encode(value: object) -> str:

@@ -139,9 +139,9 @@ class Controls:
             "api_visibility": "private",
         }
 
-    def _begins(self, pair: Pair) -> dict[str, Any]:
-        """What the form begins with."""
-        form: dict[str, Any] = {**link.BLANK, **pair.settings}
+    def _begins(self, pair: Pair, **asked: Any) -> dict[str, Any]:
+        """What the form begins with, or has where an example asked for this."""
+        form: dict[str, Any] = {**link.BLANK, **pair.settings, **asked}
         return form | {_MOST: min(form[_MOST], self._most)}
 
     def _of_example(self, loader: Loader, label: str) -> dict[str, Any]:
@@ -159,9 +159,8 @@ class Controls:
             error = UserError("example", label, "choose one of the page's")
             raise gr.Error(logged_line(error), print_exception=False)
         pair, example = found[0]
-        asked = {"instruction": example.instruction, "context": example.context, **example.settings}
-        form: dict[str, Any] = {**link.BLANK, **pair.settings, **asked}
-        return form | {_MOST: min(form[_MOST], self._most)}
+        texts = {"instruction": example.instruction, "context": example.context}
+        return self._begins(pair, **texts, **example.settings)
 
     @property
     def _most(self) -> float:
@@ -180,17 +179,15 @@ class Controls:
         Args:
             drafter: the form's, which is replaced if the pair does not have it.
         """
-        choices = loader.pair.drafters
-        menu_of_drafters = gr.Dropdown(_titles(choices))
-        if drafter is not None and drafter not in choices:
-            value = self._begins(loader.pair)["drafter"]
-            menu_of_drafters = gr.Dropdown(_titles(choices), value=value)
-        examples = {button: _example(loader.pair, i) for i, button in enumerate(self._examples)}
-        pair = loader.offer
-        menu = gr.Dropdown(_pairs(loader), value=pair.name, info=pair.note)
-        settings = gr.Accordion(open=True) if loader.failure else gr.skip()
-        drafters = {self.fields["drafter"]: menu_of_drafters}
-        return {self._settings: settings, self.pair: menu, **drafters, **examples}
+        choices, offered = loader.pair.drafters, loader.offer
+        replaced = drafter is not None and drafter not in choices
+        value = {"value": self._begins(loader.pair)["drafter"]} if replaced else {}
+        return {
+            self._settings: gr.Accordion(open=True) if loader.failure else gr.skip(),
+            self.pair: gr.Dropdown(_pairs(loader), value=offered.name, info=offered.note),
+            self.fields["drafter"]: gr.Dropdown(_titles(choices), **value),
+            **{button: _example(loader.pair, i) for i, button in enumerate(self._examples)},
+        }
 
     def filled(self, values: Mapping[str, Any]) -> dict[Any, Any]:
         """The updates that show `values`, by the names of `fields`."""

@@ -18,8 +18,12 @@ def error_line(error: BaseException, what: str = "run") -> str:
     """A `UserError` unchanged; for any other error, one line with its type and a remedy."""
     if isinstance(error, UserError):
         return str(error)
-    reason = " ".join(str(error).split())[:_LONGEST]
-    return f"{what}: {type(error).__name__} {reason} — try again; the log has the details."
+    return f"{what}: {reason(error)} — try again; the log has the details."
+
+
+def reason(error: BaseException) -> str:
+    """An error that is no `UserError`, in one line."""
+    return f"{type(error).__name__} {' '.join(str(error).split())[:_LONGEST]}"
 
 
 def logged_line(error: BaseException, what: str = "run") -> str:

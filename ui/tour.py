@@ -6,7 +6,7 @@ Every figure is of the trace. Where the run has no such token, the stop says so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import gradio as gr
@@ -18,8 +18,8 @@ from pipeline.trace.record import Lane, StepRecord, Trace
 from pipeline.words import counted, percent
 from ui.component import component, encode
 from ui.laboratory import STUDIES
-from ui.link import STOPS
 from ui.plots.figure import milliseconds
+from ui.tabs.how import rejection
 
 NAME = "tour"
 
@@ -78,17 +78,9 @@ def value(trace: Trace, live: bool) -> str:
 
 
 def stops(trace: Trace) -> list[Stop]:
-    """The stops, in the order of `STOPS`."""
-    draw: dict[str, Callable[[Trace], Stop]] = {
-        "race": _race,
-        "token": _token,
-        "draft": _draft,
-        "verify": _verify,
-        "rejection": _rejection,
-        "bonus": _bonus,
-        "loss": _loss,
-    }
-    return [draw[name](trace) for name in STOPS]
+    """The stops, in the order of `link.STOPS`."""
+    each = (_race, _token, _draft, _verify, _rejection, _bonus, _loss)
+    return [stop(trace) for stop in each]
 
 
 def _race(trace: Trace) -> Stop:
@@ -155,14 +147,13 @@ def _rejection(trace: Trace) -> Stop:
     fast = trace.speculative
     if not (fast and fast.drafted):
         return _nothing_drafted("rejection", title)
-    found = _replaced(fast)
-    if not found:
+    step = rejection(fast)
+    if step is None:
         text = (
             "No token of this run replaces a rejected draft. A higher temperature or a longer "
             "draft length in Settings makes a rejection likely."
         )
         return Stop("rejection", title, text, "")
-    step = next((step for step in found if _tried(step)), found[0])
     text = explain(trace, SPECULATIVE, step).tokens[-1].sentence
     task = "Open the card of the token that replaced it, or press Show me."
     return Stop("rejection", title, text, task, step.index)
@@ -225,29 +216,16 @@ def _best_draft(lane: Lane | None) -> StepRecord | None:
     return max(drafted, key=lambda step: step.accepted, default=None)
 
 
-def _replaced(lane: Lane) -> list[StepRecord]:
-    """The steps in which a token replaced a rejected draft."""
-    resampled = {token.step for token in lane.tokens if token.origin is Origin.RESAMPLED}
-    return [step for step in lane.steps if step.index in resampled]
-
-
-def _tried(step: StepRecord) -> bool:
-    """Whether a random number decided on the rejected token."""
-    return step.uniform[step.accepted] is not None
-
-
 # --- the questions --------------------------------------------------------------------------------
 
 
 def questions(trace: Trace) -> list[Question]:
     """Three questions about a run that drafted; none about another."""
-    return [*_questions(trace)]
-
-
-def _questions(trace: Trace) -> Iterator[Question]:
     fast = trace.speculative
-    if fast is None or not fast.drafted:
-        return
+    return [*_questions(trace, fast)] if fast and fast.drafted else []
+
+
+def _questions(trace: Trace, fast: Lane) -> Iterator[Question]:
     longest, fewest = longest_draft(fast), fewest_passes(fast)
     yield Question(
         "How many forward passes of the target would a draft that is always right have needed?",

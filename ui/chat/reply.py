@@ -31,14 +31,13 @@ class Reply:
 
     def whole(self, trace: Trace, lane: Lane, entries: list[Entry] | None) -> dict[str, Any]:
         """The completion, with the log-probabilities of its tokens if they were asked for."""
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": lane.text, "refusal": None},
-            "logprobs": _logprobs(entries),
-            "finish_reason": lane.finish,
+        message = {"role": "assistant", "content": lane.text, "refusal": None}
+        return {
+            **self._about,
+            "object": "chat.completion",
+            "choices": [_choice("message", message, lane.finish, entries)],
+            "usage": usage(trace, lane),
         }
-        about = {**self._about, "object": "chat.completion"}
-        return {**about, "choices": [choice], "usage": usage(trace, lane)}
 
     def chunk(
         self,
@@ -47,12 +46,7 @@ class Reply:
         entries: list[Entry] | None = None,
     ) -> dict[str, Any]:
         """A part of the completion."""
-        choice = {
-            "index": 0,
-            "delta": delta,
-            "logprobs": _logprobs(entries),
-            "finish_reason": finish_reason,
-        }
+        choice = _choice("delta", delta, finish_reason, entries)
         return {**self._chunk, "choices": [choice], **self._no_usage}
 
     def usage_chunk(self, trace: Trace, lane: Lane) -> dict[str, Any]:
@@ -64,8 +58,11 @@ class Reply:
         return {**self._about, "object": "chat.completion.chunk"}
 
 
-def _logprobs(entries: list[Entry] | None) -> dict[str, Any] | None:
-    return None if entries is None else {"content": entries, "refusal": None}
+def _choice(
+    kind: str, text: object, finish_reason: str | None, entries: list[Entry] | None
+) -> dict[str, Any]:
+    logprobs = None if entries is None else {"content": entries, "refusal": None}
+    return {"index": 0, kind: text, "logprobs": logprobs, "finish_reason": finish_reason}
 
 
 def usage(trace: Trace, lane: Lane) -> dict[str, Any]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing
 from itertools import chain
 from typing import Any
 
 from starlette.background import BackgroundTask
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Mount, Route, Router
 
 from pipeline.decoding.events import FinishReason
 from pipeline.decoding.race import Mode
@@ -41,13 +43,11 @@ from ui.run.turn import Turn
 
 Work = Generator[Update | Progress | None, None, object]
 Updates = AsyncGenerator[list[Update], None]
-Handler = Callable[[HTTPRequest], Awaitable[Response]]
 
 BODY_TIMEOUT = 30.0  # seconds in which the body of a request must arrive
 STREAM_TIMEOUT = 30.0  # seconds that a stream waits for a client that does not read it
 _PERIOD = 0.02  # seconds between two parts of a stream
 _JSON = "application/json"
-_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class Chat:
@@ -74,16 +74,14 @@ class Chat:
         self._created = int(time.time())
 
     @property
-    def routes(self) -> list[BaseRoute]:
-        return [
-            Route(path, _answering(handler, *methods), methods=_METHODS)
-            for path, handler, *methods in (
-                ("/v1/chat/completions", self._complete, "POST"),
-                ("/v1/models", self._list_models, "GET", "HEAD"),
-                ("/v1/models/{model}", self._show_model, "GET", "HEAD"),
-                ("/v1/{path:path}", _not_found, *_METHODS),
-            )
+    def route(self) -> Mount:
+        routes = [
+            Route("/chat/completions", self._complete, methods=["POST"]),
+            Route("/models", self._list_models),
+            Route("/models/{model}", self._show_model),
         ]
+        app = Router(routes, redirect_slashes=False)
+        return Mount("/v1", ExceptionMiddleware(app, {HTTPException: _refuse, Exception: _refuse}))
 
     # --- models ----------------------------------------------------------------------------------
 
@@ -248,25 +246,22 @@ def _mode(engine: Engine, model: str) -> Mode:
     return modes[model]
 
 
-def _answering(handler: Handler, *methods: str) -> Handler:
-    """The handler of requests with these methods, with its errors as responses."""
-
-    async def answer(http: HTTPRequest) -> Response:
-        try:
-            if http.method not in methods:
-                line = str(UserError("method", http.method, f"use {methods[0]}"))
-                raise ChatError(405, line, headers={"Allow": ", ".join(methods)})
-            return await handler(http)
-        except ClientDisconnect:
-            logging.getLogger(__name__).warning("A client left before its request had arrived")
-            return Response()
-        except Exception as error:
-            refusal = chat_error(error)
-            return JSONResponse(refusal.body, refusal.status, refusal.headers)
-
-    return answer
+async def _refuse(http: HTTPRequest, error: Exception) -> Response:
+    """The response to any error."""
+    if isinstance(error, ClientDisconnect):
+        logging.getLogger(__name__).warning("A client left before its request had arrived")
+        return Response()
+    if isinstance(error, HTTPException):  # the router's
+        error = _misdirected(http, error)
+    refusal = chat_error(error)
+    return JSONResponse(refusal.body, refusal.status, refusal.headers)
 
 
-async def _not_found(http: HTTPRequest) -> Response:
-    remedy = "not served; there are /v1/chat/completions and /v1/models"
-    raise ChatError(404, str(UserError("address", http.url.path, remedy)))
+def _misdirected(http: HTTPRequest, error: HTTPException) -> ChatError:
+    """The error of another method, or of another address."""
+    if error.status_code != 405:
+        remedy = "not served; there are /v1/chat/completions and /v1/models"
+        return ChatError(404, str(UserError("address", http.url.path, remedy)))
+    allowed = sorted((error.headers or {})["Allow"].split(", "))
+    line = str(UserError("method", http.method, f"use {allowed[0]}"))
+    return ChatError(405, line, headers={"Allow": ", ".join(allowed)})

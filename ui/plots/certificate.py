@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.trace.record import Trace
 from ui.laboratory import last_result
-from ui.plots.figure import Figure, Json, axes, bar_style
+from ui.plots.figure import Figure, Json, axes, bar_style, dashed
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 
@@ -33,14 +33,11 @@ def _draw(trace: Trace) -> Figure:
         return Figure([], layout, lambda: Table(_COLUMNS, []), "No result is committed.")
     *histograms, wrong = found.figures["histograms"]
     every = [sum(bins) for bins in zip(*histograms, strict=True)]
-    even = 1 / len(every)
     data = [
         _bars(f"all {len(histograms)} variants", every, bar_style("--accepted", "")),
         _bars("a wrong verifier", wrong, bar_style("--resampled", "/")),
     ]
-    line = {"color": "var(--ink)", "width": 1, "dash": "dash"}
-    across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": even, "y1": even}
-    layout["shapes"] = [across | {"line": line}]
+    layout["shapes"] = [dashed("y", 1 / len(every), "--ink")]
     return Figure(data, layout, lambda: _table(found), _note(found))
 
 

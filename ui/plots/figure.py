@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.record import Lane, Trace
@@ -94,6 +94,26 @@ def axes(shown: str, x: str, y: str, **changes: Any) -> Json:
         "uirevision": shown,
     }
     return merged(layout, changes)
+
+
+def axes_of_rows(shown: str, x: str, height: int, **xaxis: Any) -> Json:
+    """The layout of a figure of horizontal bars, from top to bottom."""
+    return axes(
+        shown,
+        x,
+        "",
+        height=height,
+        bargap=0.35,
+        xaxis={"showgrid": True, "gridcolor": "var(--line)", **xaxis},
+        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
+    )
+
+
+def dashed(axis: Literal["x", "y"], at: float, colour: str = "--mute") -> Json:
+    """A shape of a layout: a line through the whole plot, at a value of an axis."""
+    other = "y" if axis == "x" else "x"
+    ends = {f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1, f"{axis}0": at, f"{axis}1": at}
+    return {"type": "line", **ends, "line": {"color": f"var({colour})", "width": 1, "dash": "dash"}}
 
 
 def step_axis(lane: Lane) -> Json:

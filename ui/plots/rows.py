@@ -7,7 +7,7 @@ from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from ui.plots.figure import Figure, Json, axes, bar_style, merged
+from ui.plots.figure import Figure, Json, axes, bar_style, dashed
 from ui.plots.table import Table
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def draw(study: Study, rows: Rows, shown: str, own: Mark | None = None) -> Figur
         yaxis={"type": "log" if chart.logarithmic else "linear"},
     )
     if (level := chart.level(rows)) is not None:
-        line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
-        across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level}
-        layout = merged(layout, {"shapes": [across | {"line": line}]})
+        layout["shapes"] = [dashed("y", level)]
     return Figure(data, layout, partial(table, study.columns, rows))
 
 

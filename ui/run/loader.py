@@ -14,6 +14,7 @@ from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Pair
 from pipeline.progress import Progress
 from pipeline.request import Request
 from pipeline.task import Task
+from ui.errors import reason
 from ui.run.turn import Turn
 
 Load = Callable[[Choice], Engine]
@@ -21,7 +22,6 @@ Load = Callable[[Choice], Engine]
 _PERIOD = 0.5  # seconds between two reports of progress
 _LOADING = Progress("Loading the models")
 _WAITING = Progress("Waiting for another run to end")
-_LONGEST = 200  # characters of an error
 
 
 class Loader:
@@ -131,8 +131,7 @@ class Loader:
             raise
         except Exception as error:
             logging.getLogger(__name__).exception("A pair could not be loaded")
-            reason = " ".join(f"{type(error).__name__} {error}".split())[:_LONGEST]
-            remedy = f"could not be loaded ({reason}); load another pair, or read the log"
+            remedy = f"could not be loaded ({reason(error)}); load another pair, or read the log"
             raise UserError("pair", choice.pair.name, remedy) from None
 
     def _compile(self, choice: Choice) -> Generator[Progress, None, Engine]:

@@ -32,8 +32,7 @@ def replayed(trace: Trace, label: str) -> Changes:
     """The view of a recorded run, with a badge of the label, the machine and the date."""
     transcript = Transcript(uuid.uuid4().hex, trace, badge(label, trace))
     transcript.end(trace)
-    whole = _whole(trace, transcript, live=False)
-    return replace(whole, verdict=verdict(trace, label))
+    return _whole(trace, transcript, verdict(trace, label), live=False)
 
 
 class RaceDisplay:
@@ -101,8 +100,7 @@ class RaceDisplay:
         state = "ready" if said["state"] == "win" else "ended"
         outcome = ("error", "Failed") if failure else (state, summary(trace))
         return replace(
-            _whole(trace, self._transcript, live=True),
-            verdict=said,
+            _whole(trace, self._transcript, said, live=True),
             status=self._status(*outcome),
             notice=logged_line(failure) if failure else None,
         )
@@ -136,10 +134,7 @@ class RaceDisplay:
         return Status(state, line, self._engine)
 
 
-def _whole(trace: Trace, transcript: Transcript, live: bool) -> Changes:
-    """The whole view of a run that has ended."""
-    return Changes(
-        transcript.text,
-        verdict(trace),
-        run_values(trace) | {tour.NAME: tour.value(trace, live)},
-    )
+def _whole(trace: Trace, transcript: Transcript, said: dict[str, str], live: bool) -> Changes:
+    """The whole view of a run that has ended, with its verdict."""
+    views = run_values(trace) | {tour.NAME: tour.value(trace, live)}
+    return Changes(transcript.text, said, views)

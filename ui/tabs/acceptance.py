@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from pipeline.decoding.economics import CostModel
 from pipeline.request import DRAFT_LENGTHS
@@ -21,7 +20,7 @@ from pipeline.trace.metrics import (
 from pipeline.trace.record import Trace
 from pipeline.trace.rejections import CAUSES, SURE, rejections
 from pipeline.words import counted, percent
-from ui.plots.figure import Figure, Json, axes, bar_style
+from ui.plots.figure import Figure, Json, axes, axes_of_rows, bar_style, dashed
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.tabs.tab import RunTab
@@ -30,17 +29,8 @@ from ui.tabs.tab import RunTab
 def _positions(trace: Trace) -> Figure:
     found = acceptance_by_position(trace.speculative) if trace.speculative else []
     positions = [str(position) for position in range(1, len(found) + 1)]
-    layout = axes(
-        trace.created,
-        "position in the draft",
-        "share accepted",
-        bargap=0.4,
-        xaxis={"type": "category"},
-        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
-    )
-    note = "" if found else "No drafted token was tested in this run."
-    table = partial(_rates_table, "Position", positions, found)
-    return Figure(_rates(positions, found, "position %{x}"), layout, table, note)
+    missing = "No drafted token was tested in this run."
+    return _rates(trace, "position in the draft", positions, found, missing)
 
 
 def _reliability(trace: Trace) -> Figure:
@@ -49,17 +39,11 @@ def _reliability(trace: Trace) -> Figure:
     """
     found = acceptance_by_confidence(trace.speculative) if trace.speculative else {}
     bins = [f"{low}–{low + BIN} %" for low in found]
-    layout = axes(
-        trace.created,
-        "draft model’s probability of the token",
-        "share accepted",
-        bargap=0.4,
-        xaxis={"type": "category"},
-        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
-    )
-    data = _rates(bins, [*found.values()], "draft’s probability %{x}")
+    axis = "draft model’s probability of the token"
+    missing = "No draft of a model was tested in this run."
+    figure = _rates(trace, axis, bins, [*found.values()], missing)
     if found:
-        data.append(
+        figure.data.append(
             {
                 "type": "scatter",
                 "x": bins,
@@ -70,17 +54,31 @@ def _reliability(trace: Trace) -> Figure:
                 "hoverinfo": "skip",
             }
         )
-    note = "" if found else "No draft of a model was tested in this run."
-    table = partial(_rates_table, "Draft’s probability", bins, [*found.values()])
-    return Figure(data, layout, table, note)
+    return figure
 
 
-def _rates(x: list[str], found: Sequence[Acceptance], hovered: str) -> list[Json]:
-    """Bars of acceptance rates, with their intervals and the number of tests."""
-    return [
+def _rates(
+    trace: Trace, axis: str, labels: list[str], found: Sequence[Acceptance], missing: str
+) -> Figure:
+    """Bars of acceptance rates, with their intervals and the number of tests.
+
+    Args:
+        axis: its title.
+        labels: of the bars on it.
+        missing: the note where there are none.
+    """
+    layout = axes(
+        trace.created,
+        axis,
+        "share accepted",
+        bargap=0.4,
+        xaxis={"type": "category"},
+        yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+    )
+    data: list[Json] = [
         {
             "type": "bar",
-            "x": x,
+            "x": labels,
             "y": [each.rate for each in found],
             "name": "accepted",
             "marker": bar_style("--accepted", "", "--accepted-edge"),
@@ -92,14 +90,14 @@ def _rates(x: list[str], found: Sequence[Acceptance], hovered: str) -> list[Json
                 "thickness": 1,
             },
             "customdata": [[each.tested, each.accepted] for each in found],
-            "hovertemplate": f"{hovered}<br>%{{customdata[1]}} of %{{customdata[0]}}, %{{y:.0%}}"
-            "<extra></extra>",
+            "hovertemplate": f"{axis} %{{x}}<br>%{{customdata[1]}} of %{{customdata[0]}}, "
+            "%{y:.0%}<extra></extra>",
             "showlegend": False,
         },
         {
             "type": "scatter",  # at the bottom of the bars, below the whiskers
-            "x": x,
-            "y": [0.02] * len(x),
+            "x": labels,
+            "y": [0.02] * len(labels),
             "text": [f"n = {each.tested}" for each in found],
             "mode": "text",
             "textposition": "top center",
@@ -109,29 +107,24 @@ def _rates(x: list[str], found: Sequence[Acceptance], hovered: str) -> list[Json
         },
     ]
 
+    def table() -> Table:
+        rows = [
+            [label, str(each.tested), str(each.accepted)]
+            + [f"{100 * share:.0f}" for share in (each.rate, *each.interval)]
+            for label, each in zip(labels, found, strict=True)
+        ]
+        heading = f"{axis[0].upper()}{axis[1:]}"
+        return Table((heading, "Tested", "Accepted", "Rate %", "95 % from", "95 % to"), rows)
 
-def _rates_table(of: str, x: list[str], found: Sequence[Acceptance]) -> Table:
-    rows = [
-        [place, str(each.tested), str(each.accepted)]
-        + [f"{100 * share:.0f}" for share in (each.rate, *each.interval)]
-        for place, each in zip(x, found, strict=True)
-    ]
-    return Table((of, "Tested", "Accepted", "Rate %", "95 % from", "95 % to"), rows)
+    return Figure(data, layout, table, "" if found else missing)
 
 
 def _rejections(trace: Trace) -> Figure:
     """How many rejections have which cause, the most frequent first."""
     found = rejections(trace)
     counts = Counter(each.cause for each in found).most_common()
-    layout = axes(
-        trace.created,
-        "rejected drafts",
-        "",
-        height=64 + 40 * max(3, len(counts)),
-        bargap=0.35,
-        xaxis={"showgrid": True, "gridcolor": "var(--line)"},
-        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
-    )
+    height = 64 + 40 * max(3, len(counts))
+    layout = axes_of_rows(trace.created, "rejected drafts", height)
     data: list[Json] = [
         {
             "type": "bar",
@@ -201,9 +194,8 @@ def _predicted(trace: Trace) -> Figure:
             "hovertemplate": "K = %{x}<br>measured %{y:.2f}×<extra></extra>",
         },
     ]
-    even = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
     highest = max(speedup, *(each.speedup for each in lengths))
-    layout["shapes"] = [even | {"line": {"color": "var(--mute)", "width": 1, "dash": "dash"}}]
+    layout["shapes"] = [dashed("y", 1)]
     layout["yaxis"]["range"] = [0, 1.15 * highest]
     layout["xaxis"]["tickvals"] = list(DRAFT_LENGTHS)
 
@@ -223,12 +215,19 @@ def _row(model: CostModel, speedup: float | None) -> list[str]:
 def _note(model: CostModel, trace: Trace) -> str:
     auto = trace.request.get("draft_length") == "auto"
     length = "median draft length" if auto else "draft length"
+    return (
+        f"{thresholds(model, trace.speedup)} {costs_sentence(model)}; {length}, "
+        f"K = {model.length}. {assumptions(trace)}"
+    )
+
+
+def costs_sentence(model: CostModel) -> str:
+    """What a run measured for its cost model, without a full stop."""
     drafted = "all tokens at once" if model.costs.block_draft else "a token"
     return (
-        f"{thresholds(model, trace.speedup)} "
         f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
         f"draft {drafted}, c = {model.draft:.2f} target steps; extra time to verify, "
-        f"v = {model.verify:.2f} target steps; {length}, K = {model.length}. {assumptions(trace)}"
+        f"v = {model.verify:.2f} target steps"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, cast
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lab.study import Study
     from pipeline.dolly import Dolly
 
-_NOT_YET = "Not measured yet."
+_NOT_YET = {"sentence": "Not measured yet."}
 _PERIOD = 1.0  # seconds between two drawings
 
 
@@ -125,32 +125,19 @@ class ExperimentView:
             tables: left out during a run to save time.
             race: a visitor's, beside the committed result.
         """
-        shown = Shown(result.rows, result.created) if result and result.rows else None
-        fields = {"state": state, "badge": "", "sentence": "", "progress": ""}
-        if result:
-            fields["progress"] = result.progress
+        last, here = self._saved, result if result and result.rows else None
+        fields = {"state": state, "progress": result.progress if result else ""}
+        fields |= {"badge": "", "sentence": ""}
         if result and result.complete:
-            fields["sentence"] = self.experiment.conclude(result.rows)
-            fields["badge"] = "Measured here"
-        elif shown is None:
-            fields |= self._committed
-        shown = shown or replace(self._shown, race=race)
-        plots = plots_json((self.plot,), shown, tables or not (result and result.rows))
+            fields |= {"badge": "Measured here", "sentence": self.experiment.conclude(result.rows)}
+        elif not here:
+            fields |= {"sentence": last.sentence, "badge": last.badge} if last else _NOT_YET
+        measured = here or last
+        rows, created = (measured.rows, measured.created) if measured else ((), "")
+        shown = Shown(rows, created, None if here else race)
+        plots = plots_json((self.plot,), shown, tables or not here)
         fields["plotted"] = "yes" if shown.rows else "no"
         return encode({"plots": plots, "experiment": fields})
-
-    @property
-    def _committed(self) -> dict[str, str]:
-        """The texts of the committed result."""
-        last = self._saved
-        if last is None:
-            return {"sentence": _NOT_YET, "badge": ""}
-        return {"sentence": last.sentence, "badge": last.badge}
-
-    @property
-    def _shown(self) -> Shown:
-        """The committed result; without rows if there is none."""
-        return Shown(self._saved.rows, self._saved.created) if self._saved else Shown((), "")
 
     def _draw(self, shown: Shown) -> Figure:
         return draw(self.experiment, shown.rows, shown.created, shown.race)

@@ -32,7 +32,7 @@ def how(trace: Trace) -> Json:
         step = _divided(lane) if lane else None
         example = _block_example(trace, step) if step else _nothing()
     else:
-        step = _rejection(lane) if lane else None
+        step = rejection(lane) if lane else None
         example = _example(trace, step) if step else _nothing()
     example["fields"].update(_cost_fields(trace), epsilon=f"{EPSILON:g}", delta=f"{DELTA:g}")
     return example
@@ -76,19 +76,19 @@ def paper() -> Json | None:
     return {"columns": (*columns, *ours), "rows": rows, "where": where}
 
 
-def _rejection(lane: Lane) -> StepRecord | None:
-    """The step of the lane's best example of a rejected token. Preferred are steps
-    with recorded candidates, with a random number, and with text before them.
+def rejection(lane: Lane) -> StepRecord | None:
+    """The step of the lane's best example of a rejected token that another replaces. Preferred
+    are steps with recorded candidates, with a random number, and with text before them.
     """
-    rejected = [step for step in lane.steps if step.tested > step.accepted]
     resampled = {token.step for token in lane.tokens if token.origin is Origin.RESAMPLED}
 
     def quality(step: StepRecord) -> tuple[bool, bool, bool]:
         random = step.uniform[step.accepted] is not None
         return _has_candidates(step, step.accepted), random, step.index > 0
 
-    candidates = (step for step in rejected if step.index in resampled)
-    return max(candidates, key=quality, default=None)
+    rejected = (step for step in lane.steps if step.tested > step.accepted)
+    replaced = (step for step in rejected if step.index in resampled)
+    return max(replaced, key=quality, default=None)
 
 
 def _divided(lane: Lane) -> StepRecord | None:

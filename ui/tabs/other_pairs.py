@@ -15,7 +15,7 @@ from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import not_predicted, prediction
 from pipeline.trace.record import Trace
 from pipeline.words import percent
-from ui.plots.figure import Figure, Json, axes, bar_style
+from ui.plots.figure import Figure, Json, axes_of_rows, bar_style, dashed
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 
@@ -40,17 +40,9 @@ def _draw(trace: Trace) -> Figure:
     others = [pair for pair in PAIRS.values() if pair.draft and pair.name != trace.pair["name"]]
     models = [expected(pair, run.model) for pair in others] if run else []
     highest = max((model.speedup for model in models), default=1.0)
-    layout = axes(
-        trace.created,
-        "speedup",
-        "",
-        height=64 + 32 * len(others),
-        bargap=0.35,
-        xaxis={"showgrid": True, "gridcolor": "var(--line)", "range": [0, 1.2 * highest]},
-        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
-    )
-    even = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": 1, "x1": 1}
-    layout["shapes"] = [even | {"line": {"color": "var(--ink)", "width": 1, "dash": "dash"}}]
+    height = 64 + 32 * len(others)
+    layout = axes_of_rows(trace.created, "speedup", height, range=[0, 1.2 * highest])
+    layout["shapes"] = [dashed("x", 1, "--ink")]
     data: list[Json] = [
         {
             "type": "bar",

@@ -4,7 +4,6 @@ what visitors can start from it too, and list it in `TABS`.
 
 from __future__ import annotations
 
-from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.tabs import (
     acceptance,
@@ -39,8 +38,3 @@ def run_values(trace: Trace) -> dict[str, str]:
     return {
         name: value for tab in (TIMELINE, *TABS) for name, value in tab.run_values(trace).items()
     }
-
-
-def pair_values(engine: Engine | None) -> dict[str, str]:
-    """The values of all views about the loaded pair, if there is one."""
-    return {name: value for tab in TABS for name, value in tab.pair_values(engine).items()}

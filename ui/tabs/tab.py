@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 
-from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode, fields
 from ui.plots.figure import Json
@@ -31,6 +30,7 @@ class Tab:
         actions: what visitors can start from it.
         template: a file of `assets/` with markup around the plots; "" for plots alone.
         scripts: modules of `assets/`, without `.js`.
+        line: the name of the view of a line below, for what its actions find out; "" for none.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Tab:
     actions: tuple[Action, ...] = ()
     template: str = ""
     scripts: tuple[str, ...] = PLOT_SCRIPTS
+    line: str = ""
 
     @property
     def markup(self) -> str:
@@ -47,7 +48,13 @@ class Tab:
         return asset(self.template).replace(_PLOTS_HERE, plots) if self.template else plots
 
     def add(self, value: str = "") -> Buttons:
-        """Adds it to the page being built; returns the buttons of its actions, which are above."""
+        """Adds it to the page being built; returns the buttons of its actions, which are above,
+        or below its line.
+        """
+        if self.line:
+            self.add_view(value)
+            component(self.line, "view/fields", fields(), asset("view/line.html"))
+            return self.add_buttons()
         buttons = self.add_buttons()
         self.add_view(value)
         return buttons
@@ -63,14 +70,6 @@ class Tab:
         """The values of its views about a finished run, by name."""
         return {}
 
-    def pair_values(self, engine: Engine | None) -> dict[str, str]:
-        """The values of its views about the loaded pair, if there is one."""
-        return {}
-
-
-def _nothing_more(_: Trace) -> Json:
-    return {}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTab(Tab):
@@ -80,7 +79,7 @@ class RunTab(Tab):
         details: returns the values, besides the plots, that the tab's own script shows.
     """
 
-    details: Callable[[Trace], Json] = _nothing_more
+    details: Callable[[Trace], Json] = lambda _: {}
 
     def run_values(self, trace: Trace) -> dict[str, str]:
         return {self.name: self.value(trace)}
@@ -89,19 +88,3 @@ class RunTab(Tab):
         """The value of its view. During a run, `tables` are left out to save time."""
         plots = plots_json(self.plots, trace, tables, recorded)
         return encode({"plots": plots, **self.details(trace)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinedTab(RunTab):
-    """A tab about a run with a line below its plots, for what its actions find out.
-
-    Attributes:
-        line: the name of the line's view, and the element's id.
-    """
-
-    line: str
-
-    def add(self, value: str = "") -> Buttons:
-        self.add_view(value)
-        component(self.line, "view/fields", fields(), asset("view/line.html"))
-        return self.add_buttons()

@@ -8,12 +8,12 @@ from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE
 from pipeline.trace.metrics import progress, seconds_by_part
 from pipeline.trace.record import Lane, Trace
 from ui.component import fields
-from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
+from ui.plots.figure import Figure, Json, axes, axes_of_rows, bar_style, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.run.repeated import TIMES, Repeated, repeated
-from ui.tabs.tab import LinedTab
+from ui.tabs.tab import RunTab
 
 PARTS = (  # of a lane's time: name, pattern
     ("prefill", "."),
@@ -62,21 +62,9 @@ def _lanes(trace: Trace) -> Figure:
         }
     )
     longest = max(totals.values(), default=0) or 1
-    layout = axes(
-        trace.created,
-        "milliseconds of model time",
-        "",
-        height=220,
-        bargap=0.35,
-        margin={"r": 72},
-        xaxis={
-            "showgrid": True,
-            "gridcolor": "var(--line)",
-            "range": [0, longest],
-            "tickangle": 0,
-        },
-        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
-    )
+    title = "milliseconds of model time"
+    layout = axes_of_rows(trace.created, title, 220, range=[0, longest], tickangle=0)
+    layout["margin"]["r"] = 72
 
     def table() -> Table:
         names = [part for part, _ in PARTS]
@@ -151,7 +139,7 @@ def _repeat(asked: Asked) -> tuple[Work, StagedDisplay]:
     return work, StagedDisplay(asked, "Racing", done, views, lambda races: races.complete)
 
 
-TAB = LinedTab(
+TAB = RunTab(
     name="timings",
     title="Timings",
     line=_RACES,

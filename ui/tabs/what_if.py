@@ -16,13 +16,13 @@ from pipeline.trace.metrics import Prediction, not_predicted, prediction, token_
 from pipeline.trace.record import Trace
 from pipeline.words import percent
 from ui.component import fields
-from ui.plots.figure import Figure, Json, axes, bar_style, milliseconds
+from ui.plots.figure import Figure, Json, axes, axes_of_rows, bar_style, dashed, milliseconds
 from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
-from ui.tabs.acceptance import assumptions
+from ui.tabs.acceptance import assumptions, costs_sentence
 from ui.tabs.other_pairs import OTHER_PAIRS
-from ui.tabs.tab import LinedTab
+from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
 _ACCEPTANCES = [step / 20 for step in range(21)]
@@ -34,16 +34,12 @@ _BARS = {  # of milliseconds per token
 }
 _MEASURE = "Measure the costs again"
 _DECODING = [part for part in PARTS if part[0] != "prefill"]
-
-
 _COSTS = "costs"  # the name of their view
 
 
-class WhatIf(LinedTab):
-    """The predictions, and below them the measured costs with a button that measures them."""
-
-    def pair_values(self, engine: Engine | None) -> dict[str, str]:
-        return _costs_view(engine.measured if isinstance(engine, LocalEngine) else None)
+def pair_values(engine: Engine | None) -> dict[str, str]:
+    """The values of the view about the loaded pair, if there is one."""
+    return _costs_view(engine.measured if isinstance(engine, LocalEngine) else None)
 
 
 def _measure(asked: Asked) -> tuple[Work, StagedDisplay]:
@@ -176,9 +172,7 @@ def _speedups(trace: Trace) -> Figure:
             "<extra></extra>",
         },
     ]
-    line = {"color": "var(--mute)", "width": 1, "dash": "dash"}
-    across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1}
-    layout["shapes"] = [across | {"line": line}]
+    layout["shapes"] = [dashed("y", 1)]
     data = [{"type": "scatter", **each} for each in data]
     return Figure(data, layout, lambda: _speedups_table(run), _note(trace, run))
 
@@ -200,13 +194,9 @@ def _speedups_table(run: Prediction | None) -> Table:
 
 def _note(trace: Trace, run: Prediction) -> str:
     model, fast = run.model, trace.speculative
-    drafted = "all tokens at once" if model.costs.block_draft else "a token"
     words = (
-        f"Measured in this run: share of drafts accepted, a = {percent(model.acceptance)}; time to "
-        f"draft {drafted}, "
-        f"c = {model.draft:.2f} target steps; extra time to verify, v = {model.verify:.2f} target "
-        f"steps. {assumptions(trace)} Predicted at its own a and K = {model.length}: "
-        f"{model.speedup:.2f}×."
+        f"{costs_sentence(model)}. {assumptions(trace)} Predicted at its own a and "
+        f"K = {model.length}: {model.speedup:.2f}×."
     )
     if trace.request.get("draft_length") == "auto":
         words += " Its draft length was auto; K is the median."
@@ -218,15 +208,7 @@ def _note(trace: Trace, run: Prediction) -> str:
 
 def _parts(trace: Trace) -> Figure:
     """Milliseconds per token by part: of both methods, and as predicted, which a slider moves."""
-    layout = axes(
-        trace.created,
-        "milliseconds per token",
-        "",
-        height=220,
-        bargap=0.35,
-        xaxis={"showgrid": True, "gridcolor": "var(--line)"},
-        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True, "ticksuffix": " "},
-    )
+    layout = axes_of_rows(trace.created, "milliseconds per token", 220)
     run = prediction(trace)
     if run is None:
         return Figure([], layout, lambda: _parts_table(trace, None))
@@ -244,10 +226,7 @@ def _parts(trace: Trace) -> Figure:
         }
         for part, pattern in _DECODING
     ]
-    even = milliseconds(run.token_s)
-    line = {"color": "var(--ink)", "width": 1, "dash": "dash"}
-    upright = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": even, "x1": even}
-    layout["shapes"] = [upright | {"line": line}]
+    layout["shapes"] = [dashed("x", milliseconds(run.token_s), "--ink")]
     return Figure(data, layout, lambda: _parts_table(trace, run))
 
 
@@ -270,7 +249,7 @@ def _cells(parts: dict[str, float]) -> list[str]:
     return [f"{milliseconds(parts[part]):.3f}" for part, _ in _DECODING]
 
 
-TAB = WhatIf(
+TAB = RunTab(
     name="whatif",
     line=_COSTS,
     title="What if",
