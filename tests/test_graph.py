@@ -138,8 +138,7 @@ def test_there_are_fewer_products_and_the_logits_have_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    ("model", "kv_cache"),
-    [("target", DEFAULT_POLICY), ("target", FALLBACK_POLICY), ("draft", DEFAULT_POLICY)],
+    ("model", "kv_cache"), [("target", DEFAULT_POLICY), ("draft", FALLBACK_POLICY)]
 )
 def test_the_shipped_models_keep_their_logits(model, kv_cache, monkeypatch):
     merged = logits(OVModel(EMBEDDED / model, RuntimeOptions(kv_cache)))
