@@ -25,7 +25,7 @@ from pipeline.runtime.kv_cache.masked import MaskedKVCache
 from pipeline.runtime.kv_cache.paged import PAGED
 from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY, POLICIES, find_policy
+from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY, POLICIES
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import assert_close, fresh, model
@@ -257,12 +257,6 @@ def test_a_new_policy_of_the_registry_is_run_and_recorded(monkeypatch):
     assert trace.request["kv_cache"] == trace.pair["kv_cache"] == "narrow"
     assert (trace.pair["kv_block"], trace.forgets) == (None, True)
     assert trace.speculative.finish == "length"
-
-
-@pytest.mark.parametrize("name", ["disk", "", None, ["paged"], 1])
-def test_an_unknown_policy_is_one_line_that_names_those_there_are(name):
-    with pytest.raises(UserError, match=rf"^KV cache: .*{', '.join(POLICIES)}\.$"):
-        find_policy(name)
 
 
 def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
