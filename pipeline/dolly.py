@@ -48,8 +48,8 @@ _Compilation = tuple[str, KVPrecision | None]  # a cache policy, and the precisi
 
 
 class Dolly:
-    """A pair of models, or one alone, compiled and warm. Any number of runs may share it; each owns
-    its caches.
+    """A `LocalEngine`: a pair of models, or one alone, compiled and warm. Any number of runs may
+    share it; each owns its caches.
 
     Args:
         pair: one of the registry's or of the user's; or its name, or a folder that holds
@@ -158,12 +158,7 @@ class Dolly:
     def prepare(
         self, request: Request, mode: Mode = "race"
     ) -> Generator[Progress, None, CompiledPair]:
-        """Compiles, warms up and measures what the lanes of a request need, unless that is done;
-        yields each stage before it begins.
-
-        Raises:
-            UserError: as `models`, or there is not enough memory.
-        """
+        """As `Engine.prepare`, for the lanes of a mode; returns the models."""
         if (request.kv_cache, request.kv_precision) not in self._compiled:
             yield Progress(f"Preparing the {request.kv_cache} cache")
         models = self.models_for(request)
@@ -173,9 +168,7 @@ class Dolly:
         return models
 
     def measure(self, request: Request) -> Generator[Progress | Measurement, None, None]:
-        """Measures the costs of forward passes with a request's caches, also if they are known;
-        finally yields them.
-        """
+        """As `LocalEngine.measure`, also if they are known."""
         models = yield from self.prepare(request, "autoregressive")  # without costs
         yield from models.measure()
         if models.measured:
@@ -183,7 +176,7 @@ class Dolly:
 
     @property
     def measured(self) -> Measurement | None:
-        """The costs as measured last, with the default caches; None before."""
+        """As of a `LocalEngine`."""
         compiled = self._compiled.get((DEFAULT_POLICY, None))
         return compiled.measured if compiled else None
 
@@ -250,19 +243,7 @@ class Dolly:
     def start(
         self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
     ) -> Run:
-        """A run. Before it is iterated, nothing is compiled, measured or computed, and no cache is
-        allocated, so it may be started while another one runs.
-
-        Args:
-            request: what to answer, and how.
-            mode: which lanes, and in which order.
-            memory: the earlier texts that a drafter may copy.
-
-        Raises:
-            UserError: the prompt does not fit into the context, the memory of such caches should be
-                limited and cannot be, the pair lacks what the drafter needs, or there is no such
-                mode.
-        """
+        """As `Engine.start`; so it may be started while another run goes on."""
         check_mode(mode)
         if SPECULATIVE in lanes_of(mode):
             self.pair.check_drafter(request.drafter)
@@ -328,7 +309,6 @@ class Dolly:
         return self.tokenizer.token_bytes(token)
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
-        """What is used now of each limit of memory."""
         return process_memory() + self._kv_memory.uses()
 
 

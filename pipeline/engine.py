@@ -63,7 +63,13 @@ class Engine(Protocol):
     def start(
         self, request: Request, mode: Mode = "race", memory: AnswerMemory | None = None
     ) -> Running:
-        """A run, which computes nothing and allocates no cache before it is iterated.
+        """A run. Before it is iterated, nothing is compiled, measured or computed, and no cache is
+        allocated.
+
+        Args:
+            request: what to answer, and how.
+            mode: which lanes, and in which order.
+            memory: the earlier texts that a drafter may copy.
 
         Raises:
             UserError: the prompt does not fit into the context, the memory of such caches should be

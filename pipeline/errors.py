@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+Entry = TypeVar("Entry")
+
 _SHOWN = 60  # characters of a value that are shown
 
 
@@ -27,6 +32,22 @@ class LogitsError(UserError):
     """A model's output cannot be decoded: logits that are no numbers, or a drafted token that the
     target does not know. The cause is a model or its precision, not the request.
     """
+
+
+def find_entry(registry: Mapping[str, Entry], field: str, name: object) -> Entry:
+    """The entry of a registry that has this name.
+
+    Raises:
+        UserError: there is none; it names the field and those there are.
+    """
+    if name not in [*registry]:  # a list, since a user's value may not be hashable
+        raise UserError(field, name, f"choose one of {', '.join(registry)}")
+    return registry[str(name)]
+
+
+def first_line(error: Exception) -> str:
+    """The beginning of an error of a library; its type where it has no text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _short(value: object) -> str:

@@ -7,7 +7,7 @@ and the chat API follow from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -26,29 +26,13 @@ MAX_SEED = 2**32 - 1
 MAX_STOPS, MAX_STOP_LENGTH = 4, 200  # stop texts, and characters of each
 
 
-class _Titles(Mapping[Any, str]):
-    """The titles of a registry's entries, as they are when they are asked for."""
-
-    def __init__(self, registry: Mapping[str, Any], title: Callable[[Any], str]) -> None:
-        self._registry, self._title = registry, title
-
-    def __getitem__(self, name: Any) -> str:
-        return self._title(self._registry[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._registry)
-
-    def __len__(self) -> int:
-        return len(self._registry)
-
-
 _SAMPLING = "sampling", True  # the group, and that the chat API has it
 _K, _AUTO = "Draft length K", {"auto": "Auto: the fastest, as measured"}
-_DRAFTERS = _Titles(DRAFTERS, lambda spec: spec.title)
-_CACHES = _Titles(POLICIES, lambda each: f"{each.name}: {each.summary}, {each.precision}")
+_DRAFTERS = {name: spec.title for name, spec in DRAFTERS.items()}
+_CACHES = {name: f"{name}: {one.summary}, {one.precision}" for name, one in POLICIES.items()}
 _CACHES_DIFFER = "they also differ in precision and kernels; the experiments compare them alike"
 _PRECISIONS = {None: "Lossless default", **{name: name for name in get_args(KVPrecision)}}
-_VERIFIERS = _Titles(VERIFIERS, lambda verifier: verifier.title)
+_VERIFIERS = {name: verifier.title for name, verifier in VERIFIERS.items()}
 _VERIFIERS_DIFFER = "used when sampling; typical acceptance changes the text"
 
 

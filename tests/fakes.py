@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.decoding.events import Origin, Step
+from pipeline.decoding.events import Event, Origin, Step
 from pipeline.decoding.lm import Hidden, Output
+from pipeline.decoding.sampling import Probs, SamplingParams, probabilities
 from pipeline.decoding.verification.tokens import Draft
 
 
@@ -128,3 +129,30 @@ def verified(draft: Draft, accepted: int = 0, draft_s: float = 0.0, verify_s: fl
         drafted=draft.tokens,
         accepted=accepted,
     )
+
+
+def steps_of(events: Iterable[Event]) -> list[Step]:
+    return [event for event in events if isinstance(event, Step)]
+
+
+def tokens_of(events: Iterable[Event]) -> list[int]:
+    """The tokens that were emitted."""
+    return [token for step in steps_of(events) for token in step.tokens]
+
+
+def next_probs(model: FakeLM, text: Sequence[int], params: SamplingParams) -> Probs:
+    """The distribution of the token after a text."""
+    return probabilities(np.array([model.next_logits(text)], np.float32), params)[0]
+
+
+def continuations(
+    model: FakeLM, text: Sequence[int], params: SamplingParams, count: int
+) -> dict[tuple[int, ...], float]:
+    """The probability of each continuation of a text by so many tokens."""
+    if not count:
+        return {(): 1.0}
+    return {
+        (token, *others): float(chance) * after
+        for token, chance in enumerate(next_probs(model, text, params))
+        for others, after in continuations(model, [*text, token], params, count - 1).items()
+    }

@@ -8,30 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
-torch = pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
-
-from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
-
-from lab.training import packing  # noqa: E402
-from lab.training.block import (  # noqa: E402
-    BlockBatch,
-    BlockDraft,
-    make_batch,
-    save_block,
-    slot_weights,
-)
-from lab.training.block_ir import export_block  # noqa: E402
-from lab.training.draft import Rows  # noqa: E402
-from lab.training.features import Features, FeatureWriter  # noqa: E402
-from lab.training.generation import Text, unit  # noqa: E402
-from lab.training.packing import PREFIX  # noqa: E402
-from lab.training.recipe import Block  # noqa: E402
-from pipeline.errors import UserError  # noqa: E402
-from pipeline.runtime.block import OVBlockModel  # noqa: E402
-from pipeline.runtime.kv_cache.registry import POLICIES  # noqa: E402
-from pipeline.runtime.model import RuntimeOptions  # noqa: E402
-from tests.tiny import tiny_folder  # noqa: E402
+from lab.training import packing
+from lab.training.block import BlockBatch, BlockDraft, make_batch, save_block, slot_weights
+from lab.training.block_ir import export_block
+from lab.training.draft import Rows
+from lab.training.features import Features, FeatureWriter
+from lab.training.generation import Text, unit
+from lab.training.packing import PREFIX
+from lab.training.recipe import Block
+from pipeline.errors import UserError
+from pipeline.runtime.block import OVBlockModel
+from pipeline.runtime.kv_cache.registry import POLICIES
+from pipeline.runtime.model import RuntimeOptions
+from tests.tiny import tiny_folder
 
 WIDTH, VOCABULARY, PACK = 16, 50, 24
 BLOCK = Block(hidden=2, length=4, rank=3, anchors=5)

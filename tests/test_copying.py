@@ -12,13 +12,13 @@ from pipeline.decoding.drafters.hybrid import HybridDrafter
 from pipeline.decoding.drafters.lookup import LookupDrafter
 from pipeline.decoding.drafters.model import ModelDrafter
 from pipeline.decoding.economics import AcceptanceStats, Costs
-from pipeline.decoding.events import Origin, Step
+from pipeline.decoding.events import Origin
 from pipeline.decoding.ngrams import NGrams
 from pipeline.decoding.sampling import SamplingParams
 from pipeline.decoding.verification.tokens import Draft
-from tests.fakes import FakeLM, verified
+from tests.fakes import FakeLM, steps_of, tokens_of, verified
 
-GREEDY = SamplingParams()
+GREEDY, SAMPLED = SamplingParams(), SamplingParams(1.0)
 RNG = np.random.default_rng(0)
 
 
@@ -78,8 +78,6 @@ def test_a_copy_is_foreseen_as_likely_as_those_before_it_were():
     assert drafter.forecast([*text, 7], 2) == []
 
 
-GREEDY, SAMPLED = SamplingParams(), SamplingParams(1.0)
-RNG = np.random.default_rng(0)
 COSTS = Costs(0.2, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8))
 
 
@@ -111,20 +109,6 @@ def test_it_copies_from_a_shared_prefix_that_its_model_has_read_before():
     assert drafter.propose(text, 4, GREEDY, RNG) == Draft((5, 6, 7, 8), None)
 
 
-def test_it_learns_from_what_it_observes_and_not_from_the_text():
-    """The text repeats its copies, as when they are right, but each is said to be rejected."""
-    drafter = hybrid(FakeLM(50, 1))
-    cycle = [1, 2, 3, 4, 5] * 8
-    copied = []
-    for end in range(20, 32):
-        draft = drafter.propose(cycle[:end], 4, SAMPLED, RNG)
-        copied.append(draft.deterministic)
-        drafter.rollback(min(len(drafter), end - 1))
-        drafter.observe(verified(draft, accepted=0 if copied[-1] else len(draft)))
-    assert copied[0]
-    assert not any(copied[-4:])
-
-
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 10**6),
@@ -142,7 +126,7 @@ def test_the_text_is_searched_once_a_round(seed, k, prompt):
             Speculative(target, drafter, lambda: length, frozenset()).generate(prompt, GREEDY, 20)
         )
     # The last round has no budget to draft if it is to emit one token.
-    rounds = sum(isinstance(event, Step) for event in events)
+    rounds = len(steps_of(events))
     assert rounds - 1 <= len(counted) <= rounds
 
 
@@ -163,7 +147,6 @@ def test_of_two_drafts_it_uses_the_one_that_its_measured_rates_favour(drafts):
     assert sum(copied[-40:]) == 0 if drafts else sum(copied[-40:]) > 30
 
 
-GREEDY = SamplingParams()
 PROMPT = list(range(20))
 
 
@@ -219,12 +202,7 @@ def test_the_oldest_texts_are_forgotten(texts, limit):
 def ask(target, memory, params=GREEDY, length=None, budget=60):
     lookup = LookupDrafter(frozenset(), memory)
     decoder = Speculative(target, lookup, length or (lambda: Fixed(8)), frozenset())
-    events = decoder.generate(PROMPT, params, budget)
-    return [event for event in events if isinstance(event, Step)]
-
-
-def emitted_tokens(steps):
-    return [token for step in steps for token in step.tokens]
+    return steps_of(decoder.generate(PROMPT, params, budget))
 
 
 @pytest.mark.parametrize("auto", [False, True])
@@ -232,15 +210,11 @@ def test_a_question_asked_again_is_answered_from_memory(auto):
     target, memory = FakeLM(50, 3, sharpness=4.0), AnswerMemory()
     costs = Costs(0.2, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), switch=0.5)
     length = (lambda: Auto(AcceptanceStats(costs))) if auto else None
-    slow = emitted_tokens(
-        event
-        for event in Autoregressive(target, frozenset()).generate(PROMPT, GREEDY, 60)
-        if isinstance(event, Step)
-    )
+    slow = tokens_of(Autoregressive(target, frozenset()).generate(PROMPT, GREEDY, 60))
     first = ask(target, memory, length=length)
-    memory.add([*PROMPT, *emitted_tokens(first)])
+    memory.add([*PROMPT, *tokens_of(first)])
     again = ask(target, memory, length=length)
-    assert emitted_tokens(first) == emitted_tokens(again) == slow
+    assert tokens_of(first) == tokens_of(again) == slow
     assert Origin.REMEMBERED not in {origin for step in first for origin in step.origins}
     assert len(again) <= 8
     assert {origin for step in again for origin in step.origins[:-1]} == {Origin.REMEMBERED}

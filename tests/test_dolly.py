@@ -11,13 +11,14 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from lab.studies.sampled import joint
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.decoders import Speculative
 from pipeline.decoding.draft_length import Fixed
 from pipeline.decoding.drafters import DrafterSetup, find_drafter
 from pipeline.decoding.economics import AcceptanceStats, Costs, Measurement
-from pipeline.decoding.events import FinishReason, Step
-from pipeline.decoding.sampling import SamplingParams, probabilities
+from pipeline.decoding.events import FinishReason
+from pipeline.decoding.sampling import SamplingParams
 from pipeline.dolly import Dolly
 from pipeline.errors import LogitsError, UserError
 from pipeline.models.pairs import DEFAULT_PAIR, find_pair
@@ -29,6 +30,8 @@ from pipeline.trace.reader import parse_trace
 from pipeline.trace.record import Lane, Trace
 from pipeline.trace.signatures import signatures
 from tests.chi_square import assert_follows
+from tests.fakes import tokens_of
+from tests.lines import one_line
 from tests.tiny import WIDTH, tiny, tiny_folder
 
 SUBJECTS = ("a river", "bread", "the moon", "a good friend", "winter", "music", "a bicycle")
@@ -111,37 +114,22 @@ def test_the_first_tokens_follow_the_target(drafter):
     """Two positions, 600 seeds, where drafts are about as often accepted as rejected: the decoder's
     draws against the target's own probabilities.
     """
-    vocab = tiny().tokenizer.size
-    models = tiny().models()
+    vocab, models = tiny().tokenizer.size, tiny().models()
     target = models.target.sequence(vocab)
-    prompt = tiny().tokenizer.encode("A bicycle is")
-    joint = {}
-    first = next_probs(target, prompt)
-    for a in np.flatnonzero(first).tolist():
-        second = next_probs(target, [*prompt, a])
-        joint |= {(a, b): float(first[a] * second[b]) for b in np.flatnonzero(second).tolist()}
+    prompt, params = tiny().tokenizer.encode("A bicycle is"), SamplingParams(1.5, top_k=6)
+    expected = joint(target, prompt, params, frozenset())
     target.rollback(0)
-    draft, block = (
-        partial(models.draft.sequence, vocab),
-        partial(models.block_draft.block_draft, vocab),
-    )
-    parts = DrafterSetup(
-        vocab, frozenset(), draft, block, AnswerMemory(), lambda: Costs(0.2, (1.0,) * 9)
-    )
+    draft = partial(models.draft.sequence, vocab)
+    block = partial(models.block_draft.block_draft, vocab)
+    costs = Costs(0.2, (1.0,) * 9)
+    parts = DrafterSetup(vocab, frozenset(), draft, block, AnswerMemory(), lambda: costs)
     made = find_drafter(drafter).build(parts)
     decoder = Speculative(target, made, partial(Fixed, 2), frozenset())
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(600):
-        events = decoder.generate(prompt, SamplingParams(1.5, top_k=6, seed=seed), 3)
-        counts[tuple(t for e in events if isinstance(e, Step) for t in e.tokens)[:2]] += 1
-    assert_follows(counts, joint)
-
-
-def next_probs(target, sequence):
-    target.rollback(0)
-    target.forward(sequence[:-1], logits_to_keep=0)
-    logits = target.forward(sequence[-1:], logits_to_keep=1).logits
-    return probabilities(logits, SamplingParams(1.5, top_k=6))[0]
+        events = decoder.generate(prompt, replace(params, seed=seed), 3)
+        counts[tuple(tokens_of(events)[:2])] += 1
+    assert_follows(counts, expected)
 
 
 def test_a_block_draft_is_given_the_target_s_states_of_every_token_but_the_newest(monkeypatch):
@@ -261,16 +249,13 @@ def test_an_unknown_pair_is_one_line_that_names_those_there_are(name):
 def test_a_damaged_model_is_one_line(tmp_path, role, file, damage):
     folder = copied(tmp_path)
     break_file(folder / role / file, damage)
-    with pytest.raises(UserError) as caught:
+    with one_line("^model: "):
         Dolly(folder)
-    assert str(caught.value).startswith("model: ")
-    assert "\n" not in str(caught.value)
 
 
 def test_weights_in_parts_are_those_of_one_file(tmp_path):
     """The same text, and a part that is missing or cut is one line."""
-    pytest.importorskip("torch", reason="what splits weights needs torch")
-    from lab.training.export import split_weights
+    from lab.training.export import split_weights  # loads PyTorch
 
     folder, request = copied(tmp_path), Request("Why?", max_new_tokens=9)
     whole = Dolly(folder).start(request).finish().autoregressive.text

@@ -84,14 +84,6 @@ def test_the_best_length_is_the_one_that_a_search_finds(acceptance, given_costs,
         assert (length, rate) == (rates.index(max(rates)), max(rates))
 
 
-@given(models())
-def test_the_yield_is_the_closed_form(model):
-    a, k = model.acceptance, model.length
-    if a < 0.999:  # where the closed form is not 0 / 0
-        assert model.block_efficiency == pytest.approx((1 - a ** (k + 1)) / (1 - a))
-    assert replace(model, acceptance=1.0).block_efficiency == k + 1
-
-
 @given(models(), POWERS)
 def test_with_an_acceptance_at_each_place_the_yield_is_the_sum_over_them(model, powers):
     """A perfect draft is perfect at every place, and a useless one useless."""

@@ -129,7 +129,7 @@ def test_there_are_fewer_products_and_the_logits_have_the_same_bits(
 ):
     model = read_model(folder(family, weights))
     before = products(model)
-    assert merge_projections(model, 1) == FEWER[family]
+    merge_projections(model, 1)
     assert before - products(model) == FEWER[family]
 
     merged = logits(OVModel(folder(family, weights)))
@@ -138,8 +138,7 @@ def test_there_are_fewer_products_and_the_logits_have_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    ("model", "kv_cache"),
-    [("target", DEFAULT_POLICY), ("target", FALLBACK_POLICY), ("draft", DEFAULT_POLICY)],
+    ("model", "kv_cache"), [("target", DEFAULT_POLICY), ("draft", FALLBACK_POLICY)]
 )
 def test_the_shipped_models_keep_their_logits(model, kv_cache, monkeypatch):
     merged = logits(OVModel(EMBEDDED / model, RuntimeOptions(kv_cache)))
@@ -152,7 +151,8 @@ def test_each_layer_of_the_shipped_models_has_three_products_less(name, layers):
     """Query, key and value are one product, and so are gate and up."""
     model = read_model(EMBEDDED / name)
     before = products(model)
-    assert merge_projections(model, 1) == before - products(model) == 3 * layers
+    merge_projections(model, 1)
+    assert before - products(model) == 3 * layers
 
 
 @given(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -18,24 +19,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pipeline.__main__ import main
 from pipeline.errors import UserError
-from pipeline.request import Request
+from pipeline.request import SETTINGS, Request
 from pipeline.runtime.kv_cache.masked import MaskedKVCache
-from pipeline.runtime.kv_cache.policy import CachePolicy, UnsupportedPolicyError
+from pipeline.runtime.kv_cache.paged import PAGED
+from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import (
-    DEFAULT_POLICY,
-    FALLBACK_POLICY,
-    POLICIES,
-    find_policy,
-)
+from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY, POLICIES
+from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import assert_close, fresh, model
-from tests.fake_dolly import FakeDolly, loader_of
-from tests.served import PLAIN
 from tests.tiny import tiny, tiny_folder
-from ui.page import Page
 
 EXACT = [name for name, policy in POLICIES.items() if policy.exact]
 LONGEST = 150  # tokens: several blocks of a paged cache
@@ -94,16 +88,6 @@ def test_logits_are_those_of_a_fresh_sequence(kv_cache):
         type("Contract", (CacheContract,), {"kv_cache": kv_cache}),
         settings=settings(max_examples=8, stateful_step_count=10, derandomize=True),
     )
-
-
-@pytest.mark.parametrize("kv_cache", POLICIES)
-def test_two_sequences_of_one_model_do_not_meet(kv_cache):
-    one, other = model(kv_cache).sequence(), model(kv_cache).sequence()
-    expected = one.forward([5, 6, 7], logits_to_keep=1).logits
-    one.rollback(0)
-    one.forward([5, 6], logits_to_keep=0)
-    other.forward([100, 200, 300, 400], logits_to_keep=0)
-    assert_close(one.forward([7], logits_to_keep=1).logits, expected, kv_cache)
 
 
 def test_states_that_cannot_be_read_are_refused():
@@ -259,64 +243,27 @@ class NarrowKVCache(MaskedKVCache):
         return inputs
 
 
-@pytest.fixture
-def narrow(monkeypatch):
-    policy = CachePolicy(
-        name="narrow",
-        summary="the first tokens and the last",
-        about="of the first tokens and of the last.",
-        caches=lambda setup: NarrowKVCache,
-        exact=False,
-    )
-    monkeypatch.setitem(POLICIES, policy.name, policy)
-    return policy.name
-
-
-def test_a_model_takes_a_new_policy_from_the_registry(narrow):
+def test_a_new_policy_of_the_registry_is_run_and_recorded(monkeypatch):
+    policy = replace(STATEFUL, name="narrow", caches=lambda _: NarrowKVCache, exact=False)
+    monkeypatch.setitem(POLICIES, "narrow", policy)
+    monkeypatch.setitem(SETTINGS["kv_cache"].choices, "narrow", "the first tokens and the last")
     tokens = list(range(100, 130))
-    sequence = OVModel(tiny_folder() / "draft", RuntimeOptions(narrow)).sequence()
+    sequence = OVModel(tiny_folder() / "draft", RuntimeOptions("narrow")).sequence()
     short = sequence.forward(tokens[: SINKS + RECENT], 1).logits
     assert (short == fresh("stateful", tokens[: SINKS + RECENT], 1)).all()
     whole = sequence.forward(tokens[SINKS + RECENT :], 1).logits
     assert not np.allclose(whole, fresh("stateful", tokens, 1), atol=0.1)
-
-
-def test_a_request_and_its_trace_name_a_new_policy(narrow):
-    trace = tiny().start(Request("Why?", max_new_tokens=20, kv_cache=narrow)).finish()
-    assert trace.request["kv_cache"] == trace.pair["kv_cache"] == narrow
-    assert trace.pair["kv_block"] is None
+    trace = tiny().start(Request("Why?", max_new_tokens=20, kv_cache="narrow")).finish()
+    assert trace.request["kv_cache"] == trace.pair["kv_cache"] == "narrow"
+    assert (trace.pair["kv_block"], trace.forgets) == (None, True)
     assert trace.speculative.finish == "length"
-
-
-def test_the_command_line_lists_a_new_policy(narrow, capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert narrow in capsys.readouterr().out
-
-
-def test_the_page_offers_a_new_policy(narrow):
-    drawn = Page(loader_of(FakeDolly(PLAIN))).blocks.blocks.values()
-    (menu,) = (one for one in drawn if getattr(one, "label", None) == "KV cache")
-    assert menu.choices[-1] == ("narrow: the first tokens and the last, f32", narrow)
-    assert "precision" in menu.info
-
-
-@pytest.mark.parametrize("name", ["disk", "", None, ["paged"], 1])
-def test_an_unknown_policy_is_one_line_that_names_those_there_are(name):
-    with pytest.raises(UserError, match=rf"^KV cache: .*{', '.join(POLICIES)}\.$"):
-        find_policy(name)
 
 
 def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
     def refuse(model, family, device):
         raise UnsupportedPolicyError("not today")
 
-    policy = POLICIES[DEFAULT_POLICY]
-    monkeypatch.setitem(
-        POLICIES,
-        "odd",
-        CachePolicy(name="odd", summary="", about="", caches=policy.caches, prepare=refuse),
-    )
+    monkeypatch.setitem(POLICIES, "odd", replace(PAGED, name="odd", prepare=refuse))
     models = tiny().models("odd")
     assert models.policy.name == FALLBACK_POLICY
     assert models.note == f"no odd cache here (not today): the {FALLBACK_POLICY} one is used"

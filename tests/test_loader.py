@@ -16,6 +16,12 @@ from ui.run.turn import Turn
 FIRST, SECOND = PAIRS[DEFAULT_PAIR], PAIRS["dolly-v2-3b"]
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Progress is looked at often, not twice a second."""
+    monkeypatch.setattr("ui.run.loader._PERIOD", 0.01)
+
+
 class Shop(Store):
     """Has every model, once `open` is set; or says that it has not."""
 

@@ -12,10 +12,9 @@ from pipeline.trace.reader import parse_trace
 from tests.tiny import tiny
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def compiled(monkeypatch):
-    """Spares loading the embedded pair."""
-
+    """Spares loading the embedded pair, with which `.ci/run` has the command race."""
     load = Dolly.of
     monkeypatch.setattr(
         Dolly, "of", lambda choice: tiny() if choice.device == "CPU" else load(choice)
@@ -35,21 +34,12 @@ def test_a_race_prints_both_answers_and_writes_its_trace(tmp_path, capsys):
         assert f"{cost.joules:.3g} J (" in printed
     assert ("speculation costs more" in printed) == bool(more_cpu(trace))
     assert "identical text" in printed
+    assert "lossy" not in printed
     assert f"{trace.speedup:.2f}×" in printed
     assert trace.request["draft_length"] == 3
+    assert trace.request["drafter"] == PAIRS[DEFAULT_PAIR].settings["drafter"]  # left out
 
 
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize(("flags", "length"), [((), "auto"), (("--draft-length", "3"), 3)])
-def test_what_is_left_out_of_drafting_is_what_the_page_begins_with(flags, length, tmp_path):
-    file = tmp_path / "trace.json"
-    assert main(["Why?", *flags, "--max-new-tokens", "5", "--json", str(file)]) == 0
-    request = parse_trace(file.read_text()).request
-    assert request["drafter"] == PAIRS[DEFAULT_PAIR].settings["drafter"]
-    assert request["draft_length"] == length
-
-
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("mode", ["autoregressive", "speculative"])
 def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     file = tmp_path / "trace.json"
@@ -60,11 +50,17 @@ def test_one_mode_runs_one_lane(mode, tmp_path, capsys):
     assert printed.count("  1 token, prefill") == 1
 
 
-@pytest.mark.usefixtures("compiled")
 def test_a_drafter_that_finds_nothing_to_propose_is_not_silent(capsys):
     command = ["Why is the sky blue?", "--drafter", "lookup", "--draft-length", "auto"]
     assert main([*command, "--max-new-tokens", "8"]) == 0
     assert "nothing drafted in " in capsys.readouterr().out
+
+
+def test_a_lossy_verification_is_called_lossy_and_no_text_identical(capsys):
+    assert main(["Why?", "--verification", "typical", "--max-new-tokens", "8"]) == 0
+    printed = capsys.readouterr().out
+    assert "lossy  typical acceptance" in printed
+    assert "identical" not in printed
 
 
 def test_the_pairs_are_listed_with_what_is_ready(capsys):
@@ -76,7 +72,6 @@ def test_the_pairs_are_listed_with_what_is_ready(capsys):
     assert next(line for line in listed if line.startswith(DEFAULT_PAIR)).split()[-1] == "ready"
 
 
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [

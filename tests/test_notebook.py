@@ -1,62 +1,45 @@
 """The notebook runs from its folder, what it says is so, and its outputs are whole and small.
 
-Its cells are executed in order by Python alone, which needs no Jupyter.
+Its cells are executed in order, with the pair that other tests have loaded, which needs no Jupyter.
 """
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "speculative-sampling.ipynb"
+from tests.embedded import embedded
+
+NOTEBOOK = Path(__file__).resolve().parents[1] / "notebooks" / "speculative-sampling.ipynb"
 CELLS = json.loads(NOTEBOOK.read_text())["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
-FACTS = """
-print(json.dumps({
-    "texts": [made, expected],
-    "passes": passes,
-    "identical": [race.identical, auto.identical, trace.identical],
-    "exact": dolly.about["exact"],
-    "sums": target_probs.sum(axis=1).tolist() + draft_probs.sum(axis=1).tolist(),
-    "by hand": emitted,
-    "by verify": [*drafted[:verdict.accepted], verdict.token],
-    "emitted minus target": error,
-    "after a rollback": float(np.abs(logits - anew).max()),
-    "svg": plot._repr_svg_(),
-    "steps": sum(len(lane.steps) for lane in race.lanes.values()),
-}))
-"""
 
 
-@pytest.fixture
-def facts():
-    code = "\n".join("".join(cell["source"]) for cell in CODE)
-    done = subprocess.run(
-        [sys.executable, "-c", f"import json\n{code}\n{FACTS}"],
-        cwd=NOTEBOOK.parent,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_what_it_says_of_greedy_texts_and_of_its_round_by_hand_is_so(facts):
-    made, expected = facts["texts"]
-    assert made == expected
-    assert facts["passes"] < len(expected)
-    assert facts["identical"] == [True, True, None]
-    assert facts["by hand"] == facts["by verify"]
-    assert facts["sums"] == pytest.approx([1] * 9, abs=1e-4)
-    assert facts["emitted minus target"] < 1e-9
-    assert facts["after a rollback"] <= (0 if facts["exact"] else 0.1)
-    bars = ElementTree.fromstring(facts["svg"]).findall("{*}rect")
-    assert len(bars) == 3 * facts["steps"] + 3  # a part of a step each, and a legend
+def test_what_it_says_of_greedy_texts_and_of_its_round_by_hand_is_so(monkeypatch):
+    monkeypatch.chdir(NOTEBOOK.parent)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("pipeline.dolly.Dolly", embedded)
+    found = {}
+    for cell in CODE:
+        exec("".join(cell["source"]), found)
+    assert sys.path[0] == str(NOTEBOOK.parents[1])
+    assert found["made"] == found["expected"]
+    assert found["passes"] < len(found["expected"])
+    assert [found[name].identical for name in ("race", "auto", "trace")] == [True, True, None]
+    drafted, verdict = found["drafted"], found["verdict"]
+    assert found["emitted"] == [*drafted[: verdict.accepted], verdict.token]
+    for rows in (found["target_probs"], found["draft_probs"]):
+        assert rows.sum(axis=1) == pytest.approx(1, abs=1e-4)
+    assert found["error"] < 1e-9
+    difference = np.abs(found["logits"] - found["anew"]).max()
+    assert difference <= (0 if found["dolly"].about["exact"] else 0.1)
+    bars = ElementTree.fromstring(found["plot"]._repr_svg_()).findall("{*}rect")
+    steps = sum(len(lane.steps) for lane in found["race"].lanes.values())
+    assert len(bars) == 3 * steps + 3  # a part of a step each, and a legend
 
 
 def test_its_committed_outputs_are_those_of_one_whole_run_and_small():

@@ -8,7 +8,7 @@ import pytest
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.events import Drafted, Finish, FinishReason, Origin, Prefill, Step
 from pipeline.decoding.verification import VERIFIERS, Verifier
-from pipeline.request import Request
+from pipeline.request import SETTINGS, Request
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.recording import LaneRecording
 from tests.fake_dolly import FakeDolly
@@ -40,6 +40,8 @@ def test_a_method_that_the_record_has_never_heard_of_is_recorded_by_its_properti
     hasty = Verifier("Hasty", VERIFIERS["block"].verify, exact=False, jointly=True)
     monkeypatch.setitem(VERIFIERS, "hasty", hasty)
     monkeypatch.setitem(DRAFTERS, "other", replace(DRAFTERS["block"], name="other"))
+    monkeypatch.setitem(SETTINGS["verification"].choices, "hasty", "Hasty")
+    monkeypatch.setitem(SETTINGS["drafter"].choices, "other", "Other")
     trace = ran(verification="hasty", drafter="other", temperature=1.0)
     assert trace.lossy
     assert trace.verifies_blocks

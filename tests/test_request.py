@@ -2,7 +2,6 @@
 
 import json
 import math
-import pickle
 import subprocess
 import sys
 
@@ -92,8 +91,3 @@ def test_a_field_that_is_declared_is_in_the_form_on_the_command_line_and_in_both
     *each, shown, api = json.loads(done.stdout.splitlines()[-1]).values()
     assert each == [0.25] * 3
     assert (shown, api) == (["Min-p", "0 keeps all"], True)
-
-
-def test_errors_cross_a_process_border():
-    error = UserError("seed", -1, "choose another")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -17,7 +17,7 @@ from pipeline.request import Request
 from pipeline.text.stop import StopFilter, stop_matcher
 from pipeline.text.tokenizer import Detokenizer
 from pipeline.trace.recording import LaneRecording
-from tests.fakes import FakeLM
+from tests.fakes import FakeLM, tokens_of
 
 PROMPT = [1, 2]
 VOCAB = 7
@@ -95,7 +95,7 @@ def test_a_lane_is_the_one_without_stop_texts_cut_before_the_first(
 
     free, _ = decoder(name, seed, k, ends)
     events = [*free.generate(PROMPT, params, budget)]
-    free_tokens = [token for event in events if isinstance(event, Step) for token in event.tokens]
+    free_tokens = tokens_of(events)
     stream = new_text()
     text, found = cut("".join(map(stream.push, free_tokens)), stops)
 

@@ -5,12 +5,15 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, normalizers
 
 from pipeline.errors import UserError
 from pipeline.models.pairs import EMBEDDED
 from pipeline.text.chat import ChatTemplate, find_template
 from pipeline.text.prompt import ADDED_TOKENS, END_KEY, format_prompt
 from pipeline.text.tokenizer import Tokenizer, shared_vocabulary
+from tests.lines import one_line
 from tests.tiny_tokenizer import write_tokenizer
 
 TOKENIZER = Tokenizer(EMBEDDED / "target")
@@ -119,41 +122,14 @@ def test_tokenizers_that_cut_a_text_otherwise_are_refused(tmp_path, tiny):
 def test_sentencepiece_blanks_and_bytes_become_text(tmp_path):
     """Llama 2's kind: a mark for blanks, and bytes for what it has no piece for."""
     vocab = {"<unk>": 0, "▁": 1, "▁Hi": 2, "<0xF0>": 3, "<0x9F>": 4, "<0xA6>": 5, "<0x8A>": 6}
-    data = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                {"type": "Prepend", "prepend": "▁"},
-                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-            ],
-        },
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-            ],
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": "<unk>",
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "vocab": vocab,
-            "merges": [],
-        },
-    }
-    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    fast = FastTokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))
+    fast.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    fast.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    fast.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer(tmp_path)
     stream = tokenizer.detokenizer()
     assert [stream.push(token) for token in (2, 1, 3, 4, 5, 6)] == [" Hi", " ", "", "", "", "🦊"]
@@ -208,9 +184,8 @@ def test_what_a_user_types_is_never_part_of_the_template():
     ],
 )
 def test_a_bad_or_hostile_template_is_one_line(source):
-    with pytest.raises(UserError, match=r"^chat template: ") as caught:
+    with one_line("^chat template: "):
         ChatTemplate(source, {}).render("Why?", "")
-    assert "\n" not in str(caught.value)
 
 
 def test_each_tokenizer_is_asked_in_its_own_format(tmp_path):

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import expect
 
 from lab.studies.typical import emitted_exactly, emitted_typically
-from pipeline import __main__ as command
 from pipeline.decoding.events import Origin
 from pipeline.decoding.sampling import sample
 from pipeline.decoding.verification import VERIFIERS
@@ -19,9 +17,7 @@ from pipeline.decoding.verification.typical import DELTA, EPSILON, threshold, ve
 from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.chi_square import assert_follows
-from tests.fake_dolly import PAIR, FakeDolly
-from tests.served import open_settings, opened, run, wait_for_end
-from tests.traces import WORDS, ran
+from tests.traces import ran
 from ui.tabs.how import how
 from ui.tour import stops
 from ui.verdict import summary, verdict
@@ -126,34 +122,6 @@ def test_no_verdict_calls_a_lossy_text_identical_or_alike(temperature):
         assert trace.autoregressive.text == trace.speculative.text
 
 
-def test_the_command_says_that_it_is_lossy(monkeypatch, capsys):
-    monkeypatch.setattr(command.Dolly, "of", lambda _: Quiet(WORDS))
-    monkeypatch.setattr(command, "chosen", lambda _: Chosen())
-    assert command.main(["Say it", "--verification", "typical"]) == 0
-    out = capsys.readouterr().out
-    assert "lossy  typical acceptance" in out
-    assert "identical" not in out
-    assert command.main(["Say it"]) == 0
-    out = capsys.readouterr().out
-    assert "identical text" in out
-    assert "lossy" not in out
-
-
-class Quiet(FakeDolly):
-    """Its models have nothing to note."""
-
-    note = ""
-
-
-class Chosen:
-    """A choice of models that are there."""
-
-    pair = PAIR
-
-    def obtain(self):
-        return iter(())
-
-
 def test_how_it_works_and_the_tour_do_not_say_that_the_text_stays_the_same():
     trace = ran(temperature=0.8, max_new_tokens=60, **LOSSY)
     said = " ".join(stop.title + stop.text for stop in stops(trace)) + how(trace)["fields"]["what"]
@@ -163,22 +131,3 @@ def test_how_it_works_and_the_tour_do_not_say_that_the_text_stays_the_same():
     for claim in ("stays the same", "not changed", "has the target’s distribution"):
         assert claim not in said
     assert "stays the same" in " ".join(stop.title for stop in stops(ran(temperature=0.8)))
-
-
-def test_a_link_to_it_fills_the_switch_and_a_token_says_why_it_passed(browser, url, dolly):
-    link = f"{url}?verification=typical&temperature=0.8&max_new_tokens=60"
-    with opened(browser, link) as page:
-        open_settings(page)
-        expect(page.get_by_label("Verification")).to_have_value("Typical acceptance: lossy")
-        run(page)
-        wait_for_end(page)
-        page.get_by_test_id("verdict").get_by_text("Lossy, by choice.").wait_for()
-        pane = page.get_by_test_id("pane-speculative")
-        card = page.locator(".token-card")
-        pane.locator(".text .tok[data-state=accepted]").first.click()
-        expect(card).to_contain_text("p is typical of the target", use_inner_text=True)
-        expect(card).to_contain_text("yes", use_inner_text=True)
-        expect(card).to_contain_text("Typical enough of the target", use_inner_text=True)
-        pane.locator(".text .tok[data-state=resampled]").first.click()
-        expect(card).to_contain_text("without the rejected token", use_inner_text=True)
-        expect(card).not_to_contain_text("min(1, p", use_inner_text=True)

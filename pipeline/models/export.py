@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, first_line
 from pipeline.models.json_file import read_json
 from pipeline.models.pairs import Weights
 from pipeline.models.pickled import PICKLED, PICKLED_INDEX, pickled_files
@@ -59,10 +59,7 @@ def check_checkpoint(
             which is not allowed, or a package for the conversion is missing.
     """
     files = {file.name for file in folder.iterdir()} if files is None else {*files}
-    for package in _CONVERTS:
-        if find_spec(package) is None:
-            remedy = f"needs {package}; add it with: pip install -r requirements.txt"
-            raise UserError("conversion", str(folder), remedy)
+    require_packages(_CONVERTS, str(folder))
     config = read_json(folder / _CONFIG)
     if "model_type" not in config:
         raise UserError("model", str(folder), "is no model: add its config.json")
@@ -77,6 +74,14 @@ def check_checkpoint(
         wanted = pickled_files(folder)
     if missing := [name for name in wanted if name not in files]:
         raise UserError("model", str(folder), f"lacks {', '.join(missing)}; add what is missing")
+
+
+def require_packages(packages: Iterable[str], model: str) -> None:
+    """Raises UserError if one that a model's conversion needs is not installed."""
+    for package in packages:
+        if find_spec(package) is None:
+            remedy = f"needs {package}; add it with: pip install -r requirements.txt"
+            raise UserError("conversion", model, remedy)
 
 
 def check_weights(folder: Path, remote_code: bool = False) -> None:
@@ -172,8 +177,7 @@ def export(
             out.rename(old)
         made.rename(out)
     except OSError as error:
-        reason = (error.strerror or str(error) or type(error).__name__).strip().splitlines()[0]
-        remedy = f"could not be read or written ({reason})"
+        remedy = f"could not be read or written ({error.strerror or first_line(error)})"
         raise UserError("file", str(error.filename or out), remedy) from None
     finally:
         for left in (made, old):
@@ -204,8 +208,8 @@ def _export(source: Path, out: Path, weights: Weights, report: Report, remote_co
                 **compression,
             )
         except (ValueError, KeyError, NotImplementedError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UserError("model", str(source), f"cannot be exported ({reason})") from None
+            remedy = f"cannot be exported ({first_line(error)})"
+            raise UserError("model", str(source), remedy) from None
     report(Progress("saving"))
     model.save_pretrained(out)
     if weights == "fp16":

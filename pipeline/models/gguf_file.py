@@ -7,11 +7,11 @@ It needs PyTorch and the package `gguf`, which are imported when a file is read.
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, first_line
+from pipeline.models.export import require_packages
 
 _SUFFIX, _MAGIC = ".gguf", b"GGUF"
 _READERS = ("torch", "transformers", "gguf", "accelerate")
@@ -30,10 +30,7 @@ def is_gguf(path: Path) -> bool:
 
 def check_gguf(file: Path) -> None:
     """Raises UserError if it is no GGUF file, or a package to read it is missing."""
-    for package in _READERS:
-        if find_spec(package) is None:
-            remedy = f"needs {package}; add it with: pip install -r requirements.txt"
-            raise UserError("conversion", file.name, remedy)
+    require_packages(_READERS, file.name)
     with file.open("rb") as content:
         if content.read(len(_MAGIC)) != _MAGIC:
             raise UserError("model", str(file), "is no GGUF file; name one, or a folder")
@@ -67,8 +64,8 @@ def read_gguf(file: Path) -> tuple[Any, Any]:
         differs = _difference(file, json.loads(tokenizer.backend_tokenizer.to_str()))
         model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **named)
     except Exception as error:  # a truncated file raises nearly anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError("model", str(file), f"cannot be read ({reason}); get it again") from None
+        remedy = f"cannot be read ({first_line(error)}); get it again"
+        raise UserError("model", str(file), remedy) from None
     if differs:
         remedy = f"its tokenizer is not read as it is in the file ({differs}); name a checkpoint"
         raise UserError("model", str(file), remedy)

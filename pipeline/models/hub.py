@@ -14,7 +14,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, errors, hf_hub_download
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, first_line
 from pipeline.progress import Progress, in_bytes
 
 _PERIOD = 0.5  # seconds between two reports of progress
@@ -121,7 +121,6 @@ def _user_error(error: Exception, name: str) -> UserError:
         case OSError(errno=28):
             remedy = "does not fit on the disk; free space, or choose another --cache-dir"
         case _:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
-            remedy = f"cannot be fetched: the hub does not answer ({reason})"
+            remedy = f"cannot be fetched: the hub does not answer ({first_line(error)[:120]})"
             remedy += "; check the network, or name a folder"
     return UserError("model", name, remedy)

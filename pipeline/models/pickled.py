@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, first_line
 from pipeline.models.json_file import read_json
 from pipeline.progress import Progress
 
@@ -64,7 +64,7 @@ def write_safetensors(source: Path, out: Path, report: Callable[[Progress], None
                 shutil.copyfile(path, made / path.name)
         made.rename(out)
     except (OSError, SafetensorError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         remedy = f"could not be read or written ({reason})"
         raise UserError("file", str(getattr(error, "filename", None) or out), remedy) from None
     finally:

@@ -20,7 +20,7 @@ from pipeline.errors import UserError
 from pipeline.models.export import check_checkpoint, export
 from pipeline.models.gguf_file import check_gguf, is_gguf, named_gguf, write_checkpoint
 from pipeline.models.hub import Hub
-from pipeline.models.pairs import Model, Pair, folder_suffix
+from pipeline.models.pairs import Model, folder_suffix
 from pipeline.models.pickled import is_pickled, write_safetensors
 from pipeline.progress import Progress
 
@@ -80,9 +80,6 @@ class Store:
             get = f"python -m pipeline.convert {model.id} --weights {model.weights}"
             raise UserError("model", model.id, f"is not there yet; get it with: {get}")
         return found
-
-    def ready(self, pair: Pair) -> bool:
-        return all(map(self.find, pair.models))
 
     def obtain(self, model: Model) -> Iterator[Progress]:
         """Fetches the model if it is missing: a published IR if there is one, else a checkpoint,

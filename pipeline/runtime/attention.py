@@ -34,38 +34,35 @@ class _Scores(NamedTuple):
     mask: Callable[[ov.Node], ov.Node]
 
 
-def fuse_attention(model: ov.Model) -> int:
+def fuse_attention(model: ov.Model) -> None:
     """Replaces softmax(scale * query @ keyᵀ, masked) @ value by one operation in each layer.
 
     Args:
         model: changed in place, unless it has such an operation already.
-
-    Returns:
-        The number of layers that were changed.
     """
     nodes = model.get_ordered_ops()
     if any(node.get_type_name() == _FUSED for node in nodes):
-        return 0
-    fused = sum(_fuse(node) for node in nodes if node.get_type_name() == "Softmax")
+        return
+    for node in nodes:
+        if node.get_type_name() == "Softmax":
+            _fuse(node)
     model.validate_nodes_and_infer_types()
-    return fused
 
 
-def _fuse(softmax: ov.Node) -> bool:
-    """Returns whether it was the softmax of an attention."""
+def _fuse(softmax: ov.Node) -> None:
+    """Leaves a softmax as it is that is not an attention's."""
     product, scores = _user(softmax), _scores(softmax.input_value(0))
     if product is None or product.get_type_name() != "MatMul" or scores is None:
-        return False
+        return
     value = _four_dimensions(product.input_value(1))
     if value is None:
-        return False
+        return
     mask = scores.mask(ops.constant(np.zeros((1, 1, 1, 1), np.float32)))
     scale = ops.constant(np.float32(scores.scale))
     attention = ops.scaled_dot_product_attention(scores.query, scores.key, value, mask, scale)
     attention.set_friendly_name(product.get_friendly_name())
     for port in product.output(0).get_target_inputs():
         port.replace_source_output(attention.output(0))
-    return True
 
 
 def _user(node: ov.Node) -> ov.Node | None:

@@ -18,31 +18,25 @@ import openvino.opset13 as ops
 _MOST_BYTES = 1_000_000_000
 
 
-def merge_projections(model: ov.Model, weight_bytes: int) -> int:
+def merge_projections(model: ov.Model, weight_bytes: int) -> None:
     """Merges all products of the same input with constant weights, compressed or not.
 
     Args:
         model: changed in place.
         weight_bytes: the bytes of all its weights; one of over a gigabyte is left as it is.
-
-    Returns:
-        How many products there are less.
     """
     if weight_bytes > _MOST_BYTES:
-        return 0
+        return
     products: defaultdict[tuple[str, int], list[ov.Node]] = defaultdict(list)
     for node in model.get_ordered_ops():
         if node.get_type_name() == "MatMul" and _rows(node) is not None:
             source = node.input_value(0)
             products[source.get_node().get_friendly_name(), source.get_index()].append(node)
-    merged = 0
     for group in products.values():
         weights = [node.input_value(1) for node in group]
         if len(group) > 1 and _alike(weights):
             _replace(group, _concatenated(weights))
-            merged += len(group) - 1
     model.validate_nodes_and_infer_types()
-    return merged
 
 
 def _rows(product: ov.Node) -> int | None:

@@ -7,7 +7,7 @@ from pipeline.decoding.drafters.drafter import Drafter, DrafterSetup, DrafterSpe
 from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
 from pipeline.decoding.drafters.lookup import LOOKUP
 from pipeline.decoding.drafters.model import MODEL
-from pipeline.errors import UserError
+from pipeline.errors import UserError, find_entry
 
 __all__ = [
     "DEFAULT_DRAFTER",
@@ -28,14 +28,8 @@ DEFAULT_DRAFTER = MODEL.name
 
 
 def find_drafter(name: str) -> DrafterSpec:
-    """Returns the registry's entry of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if name not in [*DRAFTERS]:  # a list, since a user's value may not be hashable
-        raise UserError("drafter", name, f"choose one of {', '.join(DRAFTERS)}")
-    return DRAFTERS[name]
+    """The registry's entry of that name; raises UserError if there is none."""
+    return find_entry(DRAFTERS, "drafter", name)
 
 
 def drafters_with(draft_model: bool, block_draft: bool) -> tuple[str, ...]:

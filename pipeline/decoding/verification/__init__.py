@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pipeline.decoding.verification.block import verify_block
 from pipeline.decoding.verification.tokens import Verify, verify
 from pipeline.decoding.verification.typical import verify_typical
-from pipeline.errors import UserError
+from pipeline.errors import find_entry
 
 
 class Verifier(NamedTuple):
@@ -35,11 +35,5 @@ DEFAULT_VERIFIER = "token"
 
 
 def find_verifier(name: str) -> Verifier:
-    """Returns the registry's entry of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if name not in [*VERIFIERS]:  # a list, since a user's value may not be hashable
-        raise UserError("verification", name, f"choose one of {', '.join(VERIFIERS)}")
-    return VERIFIERS[name]
+    """The registry's entry of that name; raises UserError if there is none."""
+    return find_entry(VERIFIERS, "verification", name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.errors import UserError
+from pipeline.errors import find_entry
 from pipeline.runtime.kv_cache.masked import MASKED
 from pipeline.runtime.kv_cache.mass import MASS
 from pipeline.runtime.kv_cache.paged import PAGED
@@ -21,11 +21,5 @@ POLICIES: dict[str, CachePolicy] = {
 
 
 def find_policy(name: str) -> CachePolicy:
-    """Returns the policy of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if name not in [*POLICIES]:  # a list, since a user's value may not be hashable
-        raise UserError("KV cache", name, f"choose one of {', '.join(POLICIES)}")
-    return POLICIES[name]
+    """The policy of that name; raises UserError if there is none."""
+    return find_entry(POLICIES, "KV cache", name)
