@@ -20,7 +20,7 @@ from ui.run.recorded import recorded
 from ui.tabs.cache import picture, saved
 from ui.tabs.experiments import VIEWS
 from ui.tabs.how import how, paper
-from ui.tabs.other_pairs import expected
+from ui.tabs.other_pairs import any_sizes, expected, share_of
 from ui.tabs.registry import RUN_TABS, TABS, run_values
 from ui.tabs.tab import RunTab
 from ui.tabs.what_if import details
@@ -197,7 +197,7 @@ def test_another_pair_s_prediction_is_near_what_was_measured_at_its_size():
     for acceptance in (0.5, 0.7, 0.9):
         here = CostModel(acceptance, Costs(0.2, curve("dolly-smol/target")), 2)
         draft = ms["160M", 1] / ms["3B", 1]
-        model = expected(PAIRS["dolly-v2-3b"], here)
+        model = expected(share_of(PAIRS["dolly-v2-3b"]), here)
         assert (draft, model.draft) == pytest.approx((0.08, 0.06), abs=0.006)  # as the note says
         measured_there = replace(model, costs=Costs(draft, curve("3B")))
         assert model.speedup == pytest.approx(measured_there.speedup, rel=0.12)
@@ -210,6 +210,22 @@ def test_every_other_pair_of_the_registry_is_predicted_by_its_share_of_bytes():
     few = figures(costing(0.002, 0.011, max_new_tokens=10))["others"]
     assert few.empty
     assert few.note.startswith("No prediction")
+
+
+def test_a_pair_of_any_sizes_is_predicted_as_one_of_the_registry_is():
+    trace = costing(0.002, 0.011)
+    assert any_sizes(trace) is None  # how large the target is, is not known
+    trace = replace(trace, pair=trace.pair | {"target": trace.pair["target"] | {"bytes": 86e6}})
+    sizes, plot = any_sizes(trace), figures(trace)["others"]
+    drawn = dict(zip(plot.data[0]["y"], plot.data[0]["x"], strict=True))
+    for name, speedup in drawn.items():
+        share = share_of(PAIRS[name])
+        nearest = min(sizes["shares"], key=lambda each: abs(each - share))
+        at = sizes["shares"].index(nearest)
+        assert sizes["speedup"][at] == pytest.approx(speedup, abs=0.04)
+    step_ms = 1000 * trace.autoregressive.median_step_s
+    assert sizes["milliseconds"]["fp16"] == pytest.approx(step_ms * 2e9 / 86e6)
+    assert any_sizes(alone(trace, "speculative")) is None
 
 
 def test_the_bars_of_what_if_are_the_seconds_per_token_of_both_lanes():

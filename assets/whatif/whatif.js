@@ -17,6 +17,29 @@ export function sentence(/** @type {any} */ grid, /** @type {number} */ a, /** @
   ].join(" · ");
 }
 
+/** The prediction for a pair of these sizes, in billions of weights. */
+export function ofSizes(
+  /** @type {any} */ sizes,
+  /** @type {number} */ target,
+  /** @type {number} */ draft,
+  weights = "int8",
+) {
+  if (!(target > 0 && draft > 0)) return "Type both sizes, in billions of weights.";
+  if (draft > target) return "A draft model that is larger than its target gains nothing.";
+  const distances = sizes.shares.map((/** @type {number} */ share) => Math.abs(share - draft / target));
+  const at = distances.indexOf(Math.min(...distances));
+  const [speedup, even] = [sizes.speedup[at], sizes.break_even[at]];
+  return [
+    `${speedup.toFixed(2)}× predicted with K = ${sizes.length[at]}`,
+    `at this run’s acceptance, ${sizes.acceptance}`,
+    even === null ? "it pays at no acceptance" : `it pays from ${percent(even)}`,
+    `a token of the target alone takes at most about ${duration(target * sizes.milliseconds[weights])} here, of the draft model ${duration(draft * sizes.milliseconds[weights])}`,
+  ].join(" · ");
+}
+
+const duration = (/** @type {number} */ ms) =>
+  ms < 1000 ? `${Number(ms.toPrecision(2))} ms` : `${Number((ms / 1000).toPrecision(2))} s`;
+
 export default function whatIf(/** @type {import("../view/view.js").View} */ view) {
   const frames = plots(view);
   const holder = find(view.element, ".what-if");
@@ -24,7 +47,9 @@ export default function whatIf(/** @type {import("../view/view.js").View} */ vie
   const usual = String(reason.textContent);
   const acceptance = findInput(holder, "[name=acceptance]"); // an index of `grid.acceptances`
   const length = findInput(holder, "[name=length]");
+  const own = /** @type {HTMLFormElement} */ (find(view.element, ".any-sizes"));
   let grid = /** @type {any} */ (null);
+  let sizes = /** @type {any} */ (null);
 
   function asInRun() {
     acceptance.value = grid.run.acceptance;
@@ -53,13 +78,22 @@ export default function whatIf(/** @type {import("../view/view.js").View} */ vie
     parts.draw();
   }
 
+  function predict() {
+    const [target, draft] = ["target", "draft"].map((name) => findInput(own, `[name=${name}]`).valueAsNumber);
+    find(own, ".predicted").textContent = ofSizes(sizes, target, draft, String(new FormData(own).get("weights")));
+  }
+
+  own.addEventListener("input", predict);
+  own.addEventListener("submit", (event) => event.preventDefault());
   for (const slider of [acceptance, length]) slider.addEventListener("input", pick);
   find(holder, "button").addEventListener("click", asInRun);
   subscribe(view, (value) => {
     const shown = JSON.parse(value);
-    grid = shown.grid;
+    [grid, sizes] = [shown.grid, shown.sizes];
     holder.dataset.state = grid ? "known" : "none";
     reason.textContent = shown.reason || usual;
+    own.hidden = !sizes;
+    if (sizes) predict();
     if (!grid) return;
     acceptance.max = String(grid.acceptances.length - 1);
     length.max = grid.break_even.length;

@@ -18,14 +18,14 @@ Weights = Literal["f32", "fp16", "int8", "int4", "int4-asym"]
 
 _ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"
 EMBEDDED = _ASSETS / "dolly-smol"  # the default pair
-_BITS: Mapping[Weights, float] = {  # with scales
+BITS: Mapping[Weights, float] = {  # of a weight, with its part of a scale
     "f32": 32,
     "fp16": 16,
     "int8": 8.1,
     "int4": 4.5,
     "int4-asym": 4.6,
 }
-_CHECKPOINT_BITS = 16  # as models are published
+_CHECKPOINTBITS = 16  # as models are published
 _MEMORY_FACTOR = 1.15  # on the weights: caches, activations, and the program itself
 
 
@@ -60,12 +60,12 @@ class Model:
     @property
     def download_bytes(self) -> int:
         """Approximate size of its checkpoint; a published IR is smaller."""
-        return self.parameters * _CHECKPOINT_BITS // 8
+        return self.parameters * _CHECKPOINTBITS // 8
 
     @property
     def ir_bytes(self) -> int:
         """Approximate size of its IR."""
-        return int(self.parameters * _BITS[self.weights] / 8)
+        return int(self.parameters * BITS[self.weights] / 8)
 
     @property
     def memory_bytes(self) -> int:

@@ -1,4 +1,5 @@
-"""What drafting would gain with the registry's other pairs, none of which needs to be downloaded.
+"""What drafting would gain with the registry's other pairs, or with a pair of any sizes, none of
+which needs to be downloaded.
 
 Only ratios are predicted: a pass of a draft model costs its share of the target's bytes, and a pass
 of several tokens what it costs here. Both were compared with measurements of Dolly v2 3B's size,
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.decoding.economics import CostModel, Costs
-from pipeline.models.pairs import PAIRS, Pair
+from pipeline.models.pairs import BITS, PAIRS, Pair
 from pipeline.request import DRAFT_LENGTHS
 from pipeline.trace.metrics import not_predicted, prediction
 from pipeline.trace.record import Trace
@@ -23,22 +24,45 @@ _COLUMNS = (
     *("Pair", "Target, parameters", "Draft", "Memory GB", "c", "v"),
     *("Best K", "Pays from %", "Predicted"),
 )
+_SHARES = [step / 50 for step in range(1, 51)]
 
 
-def expected(pair: Pair, run: CostModel) -> CostModel:
-    """The pair's cost model at the acceptance of a run, and at the draft length that is best then.
+def expected(share: float, run: CostModel) -> CostModel:
+    """The cost model of a pair at the acceptance of a run, and at the draft length that is best
+    then.
 
-    Its draft model drafts one token a pass.
+    Args:
+        share: of its draft model in the bytes of its target; it drafts one token a pass.
     """
-    share = pair.required_draft.memory_bytes / pair.target.memory_bytes
     model = replace(run, costs=Costs(share, run.costs.verify))
     return replace(model, length=model.best_length(DRAFT_LENGTHS))
+
+
+def any_sizes(trace: Trace) -> Json | None:
+    """What the script needs for a pair of any sizes: the prediction for each share of a draft model
+    in its target; and for each precision of the weights, the milliseconds that a billion of them
+    takes a token if each byte takes as long as it did in the run, which is more than a larger model
+    needs. None without a prediction, or where the trace does not say how large the target is.
+    """
+    run, slow, size = prediction(trace), trace.autoregressive, trace.pair["target"].get("bytes")
+    if not (run and slow and slow.median_step_s and size):
+        return None
+    models = {share: expected(share, run.model) for share in _SHARES}
+    byte_ms = 1e3 * slow.median_step_s / size
+    return {
+        "acceptance": percent(run.model.acceptance),
+        "shares": [*models],
+        "speedup": [round(model.speedup, 4) for model in models.values()],
+        "length": [model.length for model in models.values()],
+        "break_even": [model.break_even for model in models.values()],
+        "milliseconds": {weights: bits / 8 * 1e9 * byte_ms for weights, bits in BITS.items()},
+    }
 
 
 def _draw(trace: Trace) -> Figure:
     run = prediction(trace)
     others = [pair for pair in PAIRS.values() if pair.draft and pair.name != trace.pair["name"]]
-    models = [expected(pair, run.model) for pair in others] if run else []
+    models = [expected(share_of(pair), run.model) for pair in others] if run else []
     highest = max((model.speedup for model in models), default=1.0)
     height = 64 + 32 * len(others)
     layout = axes_of_rows(trace.created, "speedup", height, range=[0, 1.2 * highest])
@@ -73,6 +97,11 @@ def _draw(trace: Trace) -> Figure:
         "pass, and 1.19 instead of 1.37 for five tokens."
     )
     return Figure(data, layout, table, note)
+
+
+def share_of(pair: Pair) -> float:
+    """The draft model's share in the target's bytes."""
+    return pair.required_draft.memory_bytes / pair.target.memory_bytes
 
 
 def _row(pair: Pair, model: CostModel) -> list[str]:

@@ -21,7 +21,7 @@ from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.tabs.acceptance import assumptions, costs_sentence
-from ui.tabs.other_pairs import OTHER_PAIRS
+from ui.tabs.other_pairs import OTHER_PAIRS, any_sizes
 from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
@@ -85,7 +85,8 @@ def details(trace: Trace) -> Json:
     """The predictions by acceptance and by draft length; or else the reason why there are none."""
     run = prediction(trace)
     if run is None:
-        return {"reason": f"No prediction: {not_predicted(trace)}.", "grid": None}
+        reason = f"No prediction: {not_predicted(trace)}."
+        return {"reason": reason, "grid": None, "sizes": None}
     acceptances = _acceptances(run)
     each = [[run.at(a, k) for k in _LENGTHS] for a in acceptances]
     break_even = [one.model.break_even for one in each[0]]
@@ -101,7 +102,7 @@ def details(trace: Trace) -> Json:
             "length": run.model.length,
         },
     }
-    return {"reason": "", "grid": grid}
+    return {"reason": "", "grid": grid, "sizes": any_sizes(trace)}
 
 
 def _milliseconds(one: Prediction) -> list[float]:
