@@ -346,15 +346,6 @@ def test_the_first_replay_answers_the_question_in_the_box():
     assert recorded().request["instruction"] == PAIRS[DEFAULT_PAIR].examples[0].instruction
 
 
-def test_a_race_shows_a_verdict_and_plots_before_it_ends():
-    session = Session()
-    race = session.race(FakeDolly(PLAIN, pause=0.01), Request("any", max_new_tokens=100), Turn())
-    begun, *between, _ = race
-    assert [changes for changes in between if changes.verdict and changes.views]
-    assert begun.verdict["headline"] == "Racing…"
-    session.close()
-
-
 SHIFTS = """window.shifts = [];
 const parts = "#header, #ask, #verdict, #lanes, #timeline, #details"; // not Gradio's loading screen
 new PerformanceObserver((list) => {
