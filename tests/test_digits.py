@@ -22,7 +22,7 @@ from pipeline.digits import DIGITS, FOLDER, LEVELS, PIXELS, Digits, Drawing, pro
 from pipeline.errors import UserError
 from pipeline.request import Request
 from tests.chi_square import assert_follows
-from tests.served import open_settings, opened, status_says
+from tests.served import open_settings, status_says
 from ui.tabs import beyond_text
 
 LANES = ("autoregressive", "speculative")
@@ -168,6 +168,7 @@ def test_the_page_draws_digits_with_both_methods(page):
     ]
     expect(page.locator("[data-testid=digits] .image")).to_have_count(2 * len(DIGITS))
     expect(page.locator(".panes[data-source=record]")).to_be_visible()  # the run shown stays
+    assert_stacks_on_a_phone(page)
 
     open_settings(page)
     page.get_by_label("number input for Temperature").fill("0.5")
@@ -182,6 +183,18 @@ def test_the_page_draws_digits_with_both_methods(page):
     )
     page.get_by_role("button", name="Draw them greedily").click()
     claim.get_by_text("Identical: all 640 pixels agree").wait_for()
+
+
+def assert_stacks_on_a_phone(page):
+    """The sheets do, and nothing scrolls sideways."""
+    before = page.viewport_size
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    above, below = (
+        page.locator(f"[data-testid=digits] [data-lane={lane}]").bounding_box() for lane in LANES
+    )
+    assert below["y"] >= above["y"] + above["height"]
+    page.set_viewport_size(before)
 
 
 def slowly(draw):
@@ -208,16 +221,3 @@ def test_a_drawing_is_stopped_like_a_run(page, monkeypatch):
     page.get_by_role("button", name="Draw ten digits").click()
     status_says(page, "Digits drawn")
     assert len(pixels(page, "speculative")) == WHOLE
-
-
-def test_on_a_phone_the_sheets_stack_and_nothing_scrolls_sideways(browser, url):
-    with opened(browser, url, 360) as page:
-        page.get_by_role("tab", name="Beyond text").click()
-        page.get_by_role("button", name="Draw ten digits").click()
-        status_says(page, "Digits drawn")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        above, below = (
-            page.locator(f"[data-testid=digits] [data-lane={lane}]").bounding_box()
-            for lane in LANES
-        )
-        assert below["y"] >= above["y"] + above["height"]

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import ray
@@ -103,30 +104,6 @@ def described(server):
     """What a replica says of itself; in a thread, since a browser's loop runs in the tests' own."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, server.describe()).result()
-
-
-class Handle:
-    """Ray's handle of replicas, which answer this to the broadcasts, one after the other."""
-
-    def __init__(self, *answers):
-        self.answers = [*answers]
-
-    def broadcast(self, method):
-        assert method == "describe"
-        return self
-
-    def results(self):
-        return self.answers.pop(0)
-
-
-class Refused:
-    """Ray's response where its own queue is full."""
-
-    def __iter__(self):
-        raise BackPressureError(num_queued_requests=1, max_queued_requests=1)
-
-    def cancel(self):
-        raise BackPressureError(num_queued_requests=1, max_queued_requests=1)
 
 
 class Pinned(Cores):
@@ -308,20 +285,23 @@ def test_a_replica_that_cannot_load_its_pair_says_why_and_refuses_every_run(monk
 
 
 def test_every_replica_describes_itself_before_the_pair_counts_as_loaded():
+    handle = Mock()
+    results = handle.broadcast.return_value.results
+    results.side_effect = [[ABOUT], [ABOUT, ABOUT]]  # a handle may know only one replica at first
+    assert _description(handle, 2) == ABOUT
+    results.side_effect = [[ABOUT, UserError("model", "x", "choose another")]]
     with pytest.raises(UserError, match="choose another"):
-        _description(Handle([ABOUT, UserError("model", "x", "choose another")]), 2)
-    later = Handle([ABOUT], [ABOUT, ABOUT])  # a handle may know only one replica at first
-    assert _description(later, 2) == ABOUT
-    assert not later.answers
+        _description(handle, 2)
+    handle.broadcast.assert_called_with("describe")
 
 
 def test_where_every_replica_is_busy_the_line_is_told_and_the_run_ends_in_its_trace(served):
     """Cancelling a Ray response that has failed raises the failure again."""
 
-    def refuse(*asked):
-        raise FULL
-
-    for call in (refuse, lambda *asked: _Stream(Refused())):
+    full = BackPressureError(num_queued_requests=1, max_queued_requests=1)
+    response = MagicMock()
+    response.__iter__.side_effect = response.cancel.side_effect = full
+    for call in (Mock(side_effect=FULL), lambda *asked: _Stream(response)):
         served.engine._call = call
         run = served.engine.start(REQUEST)
         with pytest.raises(UserError, match="every replica is busy"):
