@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lab.result import Result, Rows, now
+from lab.result import Result, Row, now
 from lab.study import Study
 from pipeline.environment import environment
 
@@ -34,7 +34,7 @@ class Saved:
     created: str
     environment: Mapping[str, Any]
     pair: Mapping[str, Any]
-    rows: Rows
+    rows: tuple[Row, ...]
     sentence: str
     figures: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,7 +100,8 @@ def saved(name: str, folder: Path = RESULTS) -> Saved | None:
     if not path.is_file():
         return None
     whole = json.loads(path.read_text(encoding="utf-8"))
-    return Saved(**{field.name: whole[field.name] for field in fields(Saved)})
+    known = {field.name: whole[field.name] for field in fields(Saved)}
+    return Saved(**known | {"rows": tuple(whole["rows"])})
 
 
 def _write(name: str, what: Mapping[str, Any], folder: Path | None) -> Path:
