@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lab.training.corpus import DATA
+from lab.corpus import DATA
 
 _Item = TypeVar("_Item")
 

@@ -4,7 +4,7 @@ import lzma
 
 import pytest
 
-from lab.training import corpus
+from lab import corpus
 from pipeline.errors import UserError
 from tests.archives import write_archives
 

@@ -107,7 +107,7 @@ def test_at_break_even_a_round_costs_what_it_yields(model, powers):
     if even is None:  # then even a perfect draft loses
         assert model.length + 1 < model.cost
         return
-    if even > 1e-6:
+    if even > 1e-3:  # below, the yield is too steep for its precision
         assert replace(model, acceptance=even).block_efficiency == pytest.approx(model.cost)
     if abs(model.acceptance - even) > 1e-6:
         assert (model.speedup > 1) == (model.acceptance > even)

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)")
 
+from lab.corpus import Record
 from lab.training import bars, card, evaluate
 from lab.training.command import TIMES, Command
-from lab.training.corpus import Record
 from lab.training.evaluate import Kept, Sizes, bits_per_byte, choose, raced
 from lab.training.files import add_line
 from lab.training.fit import LOSSES

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.corpus import Record
 from lab.studies.recalled import recalled
 from lab.studies.sampled import (
     BINS,
@@ -22,7 +23,6 @@ from lab.studies.sampled import (
     variants,
     without_residual,
 )
-from lab.training.corpus import Record
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import Costs
 from pipeline.decoding.events import Step

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lab.corpus import held_out
 from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.studies import sampled
 from lab.study import Setup, Study
-from lab.training.corpus import held_out
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.errors import UserError

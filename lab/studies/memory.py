@@ -15,11 +15,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lab.answers import turned
+from lab.corpus import held_out
 from lab.prompts import add_records
 from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.spread import Spread, quartiles
 from lab.study import Setup, Study
-from lab.training.corpus import held_out
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters.hybrid import HYBRID, MEMORY
 from pipeline.decoding.race import Mode

@@ -15,11 +15,11 @@ from functools import partial
 from itertools import product
 
 from lab.answers import Answers, answered, endless, seconds_of, tabulated
+from lab.corpus import held_out, training_records
 from lab.methods import BLOCK_DRAFT, DRAFT_MODEL, PAGE, methods
 from lab.prompts import add_records, evenly
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even
 from lab.study import Setup, Study
-from lab.training.corpus import held_out, training_records
 from pipeline.decoding.events import AUTOREGRESSIVE
 from pipeline.request import Request
 

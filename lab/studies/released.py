@@ -23,12 +23,12 @@ from lab.answers import (
     tabulated,
     tests_at,
 )
+from lab.corpus import held_out
 from lab.draft_lengths import AUTO, NONE
 from lab.prompts import CODE, add_records, evenly
 from lab.result import Chart, Column, Result, Row, Rows, even
 from lab.studies.paper import PAPER
 from lab.study import Setup, Study
-from lab.training.corpus import held_out
 from lab.weights import pair_in_precision
 from pipeline.decoding.drafters.hybrid import HYBRID
 from pipeline.decoding.drafters.model import MODEL

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from lab.corpus import DATA, Record, held_out
 from lab.result import Chart, Column, Result, Row, Rows
 from lab.studies.recalled import recalled
 from lab.study import Setup, Study
-from lab.training.corpus import DATA, Record, held_out
 from pipeline.decoding.answer_memory import AnswerMemory
 from pipeline.decoding.drafters import DRAFTERS
 from pipeline.decoding.economics import AcceptanceStats, Costs

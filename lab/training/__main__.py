@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
+from lab.corpus import DATA
 from lab.training.command import Command, timed
-from lab.training.corpus import DATA
 from lab.training.recipe import RECIPE
 from pipeline.convert import show
 from pipeline.errors import UserError

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from random import Random
 
-from lab.training import corpus, target
+from lab import corpus
+from lab.training import target
 from lab.training.command import Command
 from lab.training.features import FEATURES, FeatureWriter
 from lab.training.files import digest

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.training.corpus import DATA
+from lab.corpus import DATA
 from lab.training.files import add_line
 from lab.training.recipe import RECIPE, Recipe
 from pipeline.errors import UserError

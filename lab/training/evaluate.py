@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from lab import corpus
+from lab.corpus import Record
 from lab.quality import Text, distributions
-from lab.training import bars, corpus
+from lab.training import bars
 from lab.training.base import BASE
 from lab.training.command import Command
-from lab.training.corpus import Record
 from lab.training.files import add_line, digest, read_json, read_lines, write_json
 from lab.training.generation import quantised
 from pipeline.decoding.events import FinishReason

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from lab.training import corpus
+from lab import corpus
+from lab.corpus import Record
 from lab.training.base import BASE
 from lab.training.command import Command
-from lab.training.corpus import Record
 from lab.training.files import add_line, read_lines
 from lab.training.generation import Writing, quantised, write
 from pipeline.text.tokenizer import Tokenizer

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from lab.training import corpus, packing
+from lab import corpus
+from lab.corpus import Record
+from lab.training import packing
 from lab.training.base import BASE
 from lab.training.command import Command
-from lab.training.corpus import Record
 from lab.training.files import read_lines, replacing_folder
 from lab.training.fit import fit
 from lab.training.packing import IGNORED, Batch

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from random import Random
 
-from lab.training import corpus
+from lab import corpus
+from lab.corpus import Record
 from lab.training.base import read_gguf
 from lab.training.command import Command
-from lab.training.corpus import Record
 from lab.training.files import add_line, read_lines, replacing_folder
 from lab.training.generation import Text, Writing, quantised, write
 from lab.training.repetition import loop_start

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.errors import UserError
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 _DOLLY, _OASST = "dolly15k.jsonl.xz", "oasst1_pairs.jsonl.xz"
 _FIELDS = {
