@@ -140,7 +140,7 @@ class FakeDolly:
             "kv_block": 32,
             "note": "",
             "exact_widths": self.exact_widths,
-            "target": {"weights": "INT8"},
+            "target": {"weights": "INT8", "bytes": 100_000_000},
             "draft": None,
         }
 

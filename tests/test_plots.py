@@ -203,6 +203,21 @@ def test_the_sliders_of_what_if_move_the_prediction_and_not_the_run(after):
     expect(length).to_have_value(str(grid["run"]["length"]))
 
 
+def test_a_pair_of_typed_sizes_is_predicted_at_once_and_nonsense_is_named(after):
+    page, trace = after
+    show_tab(page, "What if")
+    form, sizes = page.locator(".any-sizes"), details(trace)["sizes"]
+    form.get_by_label("Target, billions").fill("10")
+    form.get_by_label("Draft model, billions").fill("2")
+    form.get_by_label("Both in").select_option("INT4")
+    at = sizes["shares"].index(0.2)
+    expect(form).to_contain_text(f"{sizes['speedup'][at]:.2f}× predicted")
+    form.get_by_label("Draft model, billions").fill("12")
+    expect(form).to_contain_text("larger than its target gains nothing")
+    form.get_by_label("Draft model, billions").fill("")
+    expect(form).to_contain_text("Type both sizes")
+
+
 def test_kept_steps_are_the_table_that_no_spreadsheet_runs(page, dolly):
     dolly.texts = ["=1+1", "+x", "-y", "@cmd", "\t=z", " =blank", ",comma", '"quote', *PLAIN[:4]]
     run(page)

@@ -214,8 +214,6 @@ def test_every_other_pair_of_the_registry_is_predicted_by_its_share_of_bytes():
 
 def test_a_pair_of_any_sizes_is_predicted_as_one_of_the_registry_is():
     trace = costing(0.002, 0.011)
-    assert any_sizes(trace) is None  # how large the target is, is not known
-    trace = replace(trace, pair=trace.pair | {"target": trace.pair["target"] | {"bytes": 86e6}})
     sizes, plot = any_sizes(trace), figures(trace)["others"]
     drawn = dict(zip(plot.data[0]["y"], plot.data[0]["x"], strict=True))
     for name, speedup in drawn.items():
@@ -224,8 +222,10 @@ def test_a_pair_of_any_sizes_is_predicted_as_one_of_the_registry_is():
         at = sizes["shares"].index(nearest)
         assert sizes["speedup"][at] == pytest.approx(speedup, abs=0.04)
     step_ms = 1000 * trace.autoregressive.median_step_s
-    assert sizes["milliseconds"]["fp16"] == pytest.approx(step_ms * 2e9 / 86e6)
+    size = trace.pair["target"]["bytes"]
+    assert sizes["milliseconds"]["fp16"] == pytest.approx(step_ms * 2e9 / size)
     assert any_sizes(alone(trace, "speculative")) is None
+    assert any_sizes(replace(trace, pair=trace.pair | {"target": {}})) is None  # of unknown size
 
 
 def test_the_bars_of_what_if_are_the_seconds_per_token_of_both_lanes():
