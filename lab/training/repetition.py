@@ -54,9 +54,9 @@ def main(command: Command) -> None:
     phase = recipe.repetition
 
     def epoch(number: int) -> Iterator[Batch]:
-        """Every answer that loops, among as many records."""
+        """Every answer that loops, among three times as many records."""
         seed = recipe.seed, number
-        chosen = Random(str(seed)).sample(wanted, min(len(wanted), len(looping)))
+        chosen = Random(str(seed)).sample(wanted, min(len(wanted), 3 * len(looping)))
         return packing.pack([*looping, *chosen], prefix, phase.pack, phase.rows, seed)
 
     print(f"{len(looping)} of {len(written)} answers loop")
