@@ -93,11 +93,24 @@ def next_frame(page):
     page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
 
 
+STEADY = """() => new Promise((steady) => {
+    let height = 0;
+    let frames = 0;
+    const look = () => {
+        const now = document.documentElement.scrollHeight;
+        frames = now === height ? frames + 1 : 0;
+        height = now;
+        frames < 5 ? requestAnimationFrame(look) : steady();
+    };
+    look();
+})"""  # resolves once nothing has changed the page's height for some frames
+
+
 def fit(page, width, height, theme="light"):
     """Returns once the window has this size and the page this theme."""
     page.set_viewport_size({"width": width, "height": height})
     page.evaluate("dark => document.body.classList.toggle('dark', dark)", theme == "dark")
-    next_frame(page)
+    page.evaluate(STEADY)
 
 
 def publish(page, view, value):
@@ -136,6 +149,7 @@ def open_settings(page):
 
 def drafters(page):
     """The titles in the menu of drafters, without what they explain."""
+    page.wait_for_function("!document.querySelector('[role=option]')")  # of a menu before it
     page.get_by_label("Drafter", exact=True).click()
     page.get_by_role("option").first.wait_for()
     offered = page.get_by_role("option").all_inner_texts()

@@ -13,12 +13,12 @@ pytest.importorskip("torch", reason="training needs torch (requirements-dev.txt)
 
 import torch
 
+from lab import corpus
 from lab.training import (
     __main__,
     answers,
     base,
     block,
-    corpus,
     draft,
     generation,
     instructions,
