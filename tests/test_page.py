@@ -347,11 +347,13 @@ def test_the_first_replay_answers_the_question_in_the_box():
 
 
 SHIFTS = """window.shifts = [];
-const parts = "#header, #ask, #verdict, #lanes, #timeline, #details"; // not Gradio's loading screen
+const parts = "#header, #ask, #verdict, #lanes, #timeline, #details";
+const leaving = ".loading[class*=svelte]"; // Gradio's loading screen, which gives way to the page
 new PerformanceObserver((list) => {
     for (const { value, sources } of list.getEntries()) {
         const nodes = sources.map(({ node }) => (node?.closest ? node : node?.parentElement));
         if (!nodes.some((node) => node?.closest(parts))) continue;
+        if (nodes.some((node) => node?.matches(leaving))) continue;
         shifts.push([value, ...nodes.map((node) => node?.className)]);
     }
 }).observe({ type: "layout-shift", buffered: true });"""
