@@ -46,7 +46,7 @@ def command(tmp_path_factory):
     ]
     write(data / "dolly15k.jsonl.xz", rows)
     shutil.copytree(tiny_folder(), work / "pair")
-    shutil.copytree(tiny_folder() / "target", work / "ir" / "target" / "f32")
+    shutil.copytree(tiny_folder() / "target", work / "ir" / "tuned" / "f32")
     return Command(work, data)
 
 

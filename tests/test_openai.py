@@ -135,6 +135,13 @@ def test_sampling_is_set_by_the_fields_of_a_request(client, dolly):
     parsed(("user", "Why?"), n=1, tools=[], logprobs=False, stop=None, user="me", store=True)
 
 
+def test_a_text_that_ends_by_itself_stops():
+    dolly = FakeDolly(PLAIN)
+    dolly.end_ids = frozenset(range(0, len(PLAIN), 2))
+    with served(dolly) as url, client_of(url) as client:
+        assert ask(client).choices[0].finish_reason == "stop"
+
+
 def test_greedy_texts_are_those_of_a_trace_which_explains_them(client, url):
     with closing(Client(url, verbose=False)) as api:
         trace = api.predict("Say something", max_new_tokens=40, api_name="/trace")

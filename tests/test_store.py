@@ -406,6 +406,20 @@ def test_the_file_or_the_full_disk_that_ends_an_export_is_named_in_one_line(
     assert "\n" not in str(said)
 
 
+def test_at_the_moment_when_a_model_is_in_its_place_nothing_is_beside_it(
+    checkpoint, tmp_path, monkeypatch
+):
+    def written(source, out, *_):
+        out.mkdir()
+        (out / "openvino_model.xml").touch()
+
+    monkeypatch.setattr("pipeline.models.export._export", written)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if it was killed then
+    out = tmp_path / "ir"
+    export(checkpoint, out)
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_a_cache_folder_that_cannot_be_is_one_line(hub, checkpoint, tmp_path, ready):
     (tmp_path / "file").write_text("no folder")
     store = Store(tmp_path / "file" / "cache", hub.url)

@@ -369,35 +369,40 @@ def test_what_all_prompts_begin_with_leaves_a_token_of_each():
 @pytest.mark.parametrize(("family", "on_hub"), [("gpt_neox", False), ("qwen2", True)])
 def test_drafts_for_a_target_of_ones_own(family, on_hub, tmp_path, monkeypatch):
     """From a folder or a name on the hub, and a file of instructions, to a pair: whose greedy texts
-    are the same, and whose drafts have learned.
+    are the same, and whose drafts are accepted more often than those of untrained ones.
     """
     make_checkpoint(family, tmp_path / "mine", vocab_size=1024)
     (tmp_path / "asked.txt").write_text("What is a hen?\n" + '{"instruction": "Why?"}\n' * 3)
     given = ["--target", "me/mine" if on_hub else str(tmp_path / "mine"), "--weights", "int8"]
     given += ["--instructions", str(tmp_path / "asked.txt"), "--cache-dir", str(tmp_path / "kept")]
-    recipe = replace(
-        TINY,
-        answers=Answers(instructions=4, sampled=4, top=8, longest=48, temperature=0.5),
-        draft_phase=replace(TINY.draft_phase, steps=40, pack=224),
-        block_phase=replace(TINY.block_phase, steps=40, pack=224),
-    )
-    monkeypatch.setattr(__main__, "RECIPE", recipe)
-    with fake_hub() as hub:
-        files = (tmp_path / "mine").iterdir()
-        hub.repositories["me/mine"] = {file.name: file.read_bytes() for file in files}
-        monkeypatch.setattr(__main__, "Store", partial(Store, endpoint=hub.url))
-        assert __main__.main([*given, "--work", str(tmp_path / "work")]) == 0
-        assert bool(hub.asked) is on_hub
-    losses = [(row["phase"], row["loss"]) for row in read_lines(tmp_path / "work" / LOSSES)]
-    assert [phase for phase, _ in losses] == ["draft", "draft", "block", "block"]
-    (_, first), (_, last), (_, first_block), (_, last_block) = losses
-    assert (last < first, last_block < first_block) == (True, True)
-    dolly = Dolly(tmp_path / "work" / "pair")
+    accepted = {}
+    for steps in (1, 80):
+        work = tmp_path / str(steps)
+        recipe = replace(
+            TINY,
+            answers=Answers(instructions=4, sampled=4, top=8, longest=48, temperature=0.5),
+            draft_phase=replace(TINY.draft_phase, steps=steps, pack=224),
+            block_phase=replace(TINY.block_phase, steps=steps, pack=224),
+        )
+        monkeypatch.setattr(__main__, "RECIPE", recipe)
+        if accepted:  # the answers and the target's IR are the same
+            work.mkdir()
+            (work / FEATURES).symlink_to(tmp_path / "1" / FEATURES)
+            (work / "ir").symlink_to(tmp_path / "1" / "ir")
+        with fake_hub() as hub:
+            files = (tmp_path / "mine").iterdir()
+            hub.repositories["me/mine"] = {file.name: file.read_bytes() for file in files}
+            monkeypatch.setattr(__main__, "Store", partial(Store, endpoint=hub.url))
+            assert __main__.main([*given, "--work", str(work)]) == 0
+            assert bool(hub.asked) is on_hub
+        dolly = Dolly(work / "pair")
+        for drafter in ("model", "block"):
+            request = Request("Why?", max_new_tokens=48, drafter=drafter, draft_length=2)
+            slow, fast = dolly.start(request).finish().lanes.values()
+            assert slow.text == fast.text
+            accepted[drafter, steps] = fast.accepted / fast.tested
     for drafter in ("model", "block"):
-        request = Request("Why?", max_new_tokens=16, drafter=drafter, draft_length=2)
-        slow, fast = dolly.start(request).finish().lanes.values()
-        assert slow.text == fast.text
-        assert fast.tested > 0
+        assert accepted[drafter, 80] > accepted[drafter, 1]
 
 
 def test_the_target_is_taught_a_larger_models_answers_and_peoples(made, elsewhere):

@@ -27,9 +27,8 @@ from ui.run.recorded import LARGEST, recorded, too_large
 from ui.run.turn import Turn
 from ui.run.view_state import Changes
 from ui.session import Session
-from ui.tabs.registry import TABS
+from ui.tabs.registry import TABS, pair_values
 from ui.tabs.tab import Buttons
-from ui.tabs.what_if import pair_values
 from ui.theme import THEME
 from ui.timeline import TIMELINE
 

@@ -26,15 +26,17 @@ export function ofSizes(
 ) {
   if (!(target > 0 && draft > 0)) return "Type both sizes, in billions of weights.";
   if (draft > target) return "A draft model that is larger than its target gains nothing.";
-  const distances = sizes.shares.map((/** @type {number} */ share) => Math.abs(share - draft / target));
+  const distances = sizes.shares.map((/** @type {number} */ share) => Math.abs(Math.log((share * target) / draft)));
   const at = distances.indexOf(Math.min(...distances));
   const [speedup, even] = [sizes.speedup[at], sizes.break_even[at]];
-  return [
+  const alone = target * sizes.milliseconds[weights];
+  const said = [
     `${speedup.toFixed(2)}× predicted with K = ${sizes.length[at]}`,
     `at this run’s acceptance, ${sizes.acceptance}`,
     even === null ? "it pays at no acceptance" : `it pays from ${percent(even)}`,
-    `a token of the target alone takes at most about ${duration(target * sizes.milliseconds[weights])} here, of the draft model ${duration(draft * sizes.milliseconds[weights])}`,
-  ].join(" · ");
+  ];
+  if (alone >= sizes.least) said.push(`a token of the target alone takes at most about ${duration(alone)} here`);
+  return said.join(" · ");
 }
 
 const duration = (/** @type {number} */ ms) =>

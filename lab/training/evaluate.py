@@ -27,6 +27,7 @@ from lab.training.base import BASE
 from lab.training.command import Command
 from lab.training.files import add_line, digest, read_json, read_lines, write_json
 from lab.training.generation import quantised
+from lab.training.target import TUNED
 from pipeline.decoding.events import FinishReason
 from pipeline.dolly import Dolly
 from pipeline.environment import environment
@@ -190,10 +191,12 @@ def _machine() -> str:
 
 
 def language(command: Command, kept: Kept, records: Records) -> dict[str, Any]:
-    """How the shipped target predicts the reference responses; it in float32; and the base."""
+    """How the shipped target predicts the reference responses; it in float32, before `repetition`
+    rounded it; and the base.
+    """
     folders = {
         "shipped": command.work / "pair" / "target",
-        "float32": quantised(command.target, command.work, "f32"),
+        "float32": quantised(command.work / TUNED, command.work, "f32"),
     }
     if (command.work / BASE).is_dir():
         folders["base"] = quantised(command.work / BASE, command.work, "f32")

@@ -26,8 +26,7 @@ from pipeline.runtime.ir import (
     read_config,
     read_model,
 )
-from pipeline.runtime.kv_cache.memory import KVMemory
-from pipeline.runtime.kv_cache.paged import PagedCaches
+from pipeline.runtime.kv_cache.memory import KVMemory, Pooled
 from pipeline.runtime.kv_cache.policy import (
     MAX_DECODE_TOKENS,
     CachePolicy,
@@ -192,7 +191,7 @@ class OVModel:
     @property
     def pool(self) -> PoolUse | None:
         """The blocks of its sequences' caches; None where they have no blocks."""
-        return self._new_cache.pool.use if isinstance(self._new_cache, PagedCaches) else None
+        return self._new_cache.pool.use if isinstance(self._new_cache, Pooled) else None
 
     def sequence(self, vocab_size: int | None = None, prompt: Sequence[int] = ()) -> OVCausalLM:
         """A new sequence with a cache of its own; the weights are shared.

@@ -117,14 +117,15 @@ test("a browser that denies the storage, or holds what is no value, is one witho
 test("a pair of typed sizes is predicted by the nearest share of its draft model", () => {
   const sizes = {
     ...{ acceptance: "62 %", shares: [0.1, 0.5], speedup: [1.5, 0.9], length: [3, 1], break_even: [0.4, null] },
-    milliseconds: { int8: 30, int4: 15 },
+    ...{ milliseconds: { int8: 30, int4: 15 }, least: 7 },
   };
   assert.equal(
     ofSizes(sizes, 12, 1, "int4"),
     "1.50× predicted with K = 3 · at this run’s acceptance, 62 % · it pays from 40 % · " +
-      "a token of the target alone takes at most about 180 ms here, of the draft model 15 ms",
+      "a token of the target alone takes at most about 180 ms here",
   );
   assert.match(ofSizes(sizes, 70, 30), /^0.90×.* pays at no acceptance .* about 2.1 s here/);
+  assert.match(ofSizes(sizes, 0.1, 0.01), /it pays from 40 %$/); // smaller than the run's: no bound is known
   assert.match(ofSizes(sizes, Number.NaN, 1), /^Type both sizes/);
   assert.match(ofSizes(sizes, 1, 2), /larger than its target/);
 });

@@ -24,7 +24,7 @@ _COLUMNS = (
     *("Pair", "Target, parameters", "Draft", "Memory GB", "c", "v"),
     *("Best K", "Pays from %", "Predicted"),
 )
-_SHARES = [step / 50 for step in range(1, 51)]
+_SHARES = [2 ** (-step / 8) for step in range(81)]  # from 1 to a thousandth, 9 % apart
 
 
 def expected(share: float, run: CostModel) -> CostModel:
@@ -42,20 +42,22 @@ def any_sizes(trace: Trace) -> Json | None:
     """What the script needs for a pair of any sizes: the prediction for each share of a draft model
     in its target; and for each precision of the weights, the milliseconds that a billion of them
     takes a token if each byte takes as long as it did in the run, which is more than a larger model
-    needs. None without a prediction, or where the trace does not say how large the target is.
+    than the run's needs, of so many milliseconds. None without a prediction, or where the trace
+    does not say how large the target is.
     """
     run, slow, size = prediction(trace), trace.autoregressive, trace.pair["target"].get("bytes")
     if not (run and slow and slow.median_step_s and size):
         return None
     models = {share: expected(share, run.model) for share in _SHARES}
-    byte_ms = 1e3 * slow.median_step_s / size
+    step_ms = 1e3 * slow.median_step_s
     return {
         "acceptance": percent(run.model.acceptance),
         "shares": [*models],
         "speedup": [round(model.speedup, 4) for model in models.values()],
         "length": [model.length for model in models.values()],
         "break_even": [model.break_even for model in models.values()],
-        "milliseconds": {weights: bits / 8 * 1e9 * byte_ms for weights, bits in BITS.items()},
+        "milliseconds": {name: bits / 8 * 1e9 * step_ms / size for name, bits in BITS.items()},
+        "least": step_ms,
     }
 
 

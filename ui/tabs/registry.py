@@ -4,6 +4,7 @@ what visitors can start from it too, and list it in `TABS`.
 
 from __future__ import annotations
 
+from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.tabs import (
     acceptance,
@@ -38,3 +39,8 @@ def run_values(trace: Trace) -> dict[str, str]:
     return {
         name: value for tab in (TIMELINE, *TABS) for name, value in tab.run_values(trace).items()
     }
+
+
+def pair_values(engine: Engine | None) -> dict[str, str]:
+    """The values of all lines about the loaded pair, if there is one."""
+    return {tab.line: tab.about_pair(engine) for tab in TABS if tab.about_pair}

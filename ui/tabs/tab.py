@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from pipeline.engine import Engine
 from pipeline.trace.record import Trace
 from ui.component import asset, component, encode, fields
 from ui.plots.figure import Json
@@ -31,6 +32,7 @@ class Tab:
         template: a file of `assets/` with markup around the plots; "" for plots alone.
         scripts: modules of `assets/`, without `.js`.
         line: the name of the view of a line below, for what its actions find out; "" for none.
+        about_pair: returns the line's value for the loaded pair, None while there is none.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Tab:
     template: str = ""
     scripts: tuple[str, ...] = PLOT_SCRIPTS
     line: str = ""
+    about_pair: Callable[[Engine | None], str] | None = None
 
     @property
     def markup(self) -> str:

@@ -37,22 +37,24 @@ _DECODING = [part for part in PARTS if part[0] != "prefill"]
 _COSTS = "costs"  # the name of their view
 
 
-def pair_values(engine: Engine | None) -> dict[str, str]:
-    """The values of the view about the loaded pair, if there is one."""
-    return _costs_view(engine.measured if isinstance(engine, LocalEngine) else None)
+def _about_pair(engine: Engine | None) -> str:
+    return _costs_fields(engine.measured if isinstance(engine, LocalEngine) else None)
 
 
 def _measure(asked: Asked) -> tuple[Work, StagedDisplay]:
     engine = local(asked.engine, _MEASURE)
     return engine.measure(asked.request), StagedDisplay(
-        asked, "Measuring", "Costs measured", lambda costs, _: _costs_view(costs) if costs else {}
+        asked,
+        "Measuring",
+        "Costs measured",
+        lambda costs, _: {_COSTS: _costs_fields(costs)} if costs else {},
     )
 
 
-def _costs_view(measured: Measurement | None) -> dict[str, str]:
-    """The view of measured costs, by its name; empty before any are measured."""
+def _costs_fields(measured: Measurement | None) -> str:
+    """The value of the costs' view; empty before any are measured."""
     line = f"{_costs_line(measured)} {_spread_line(measured)}" if measured else ""
-    return {_COSTS: fields(line=line)}
+    return fields(line=line)
 
 
 def _costs_line(measured: Measurement) -> str:
@@ -253,6 +255,7 @@ def _cells(parts: dict[str, float]) -> list[str]:
 TAB = RunTab(
     name="whatif",
     line=_COSTS,
+    about_pair=_about_pair,
     title="What if",
     plots=(
         Plot(

@@ -5,15 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
-from pipeline.environment import MemoryUse
+from pipeline.environment import MemoryUse, PoolUse
 from pipeline.errors import UserError
 from pipeline.progress import in_bytes
 
-if TYPE_CHECKING:  # a pool counts itself in the memory
-    from pipeline.runtime.kv_cache.block_pool import BlockPool
+
+class Pool(Protocol):
+    """A pool of blocks, as `KVMemory` sees it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its blocks, in use or not."""
+        ...
+
+    @property
+    def use(self) -> PoolUse:
+        """The pool as it is now."""
+        ...
+
+    def trim(self) -> None:
+        """Returns memory beyond the last block in use, unless the pool is at work."""
+        ...
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """What makes caches whose blocks are in one pool."""
+
+    @property
+    def pool(self) -> Pool: ...
 
 
 class KVMemory:
@@ -26,7 +49,7 @@ class KVMemory:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self._pools: WeakSet[BlockPool] = WeakSet()
+        self._pools: WeakSet[Pool] = WeakSet()
         self._growing = Lock()
 
     @property
@@ -43,7 +66,7 @@ class KVMemory:
         remedy = "Shorten the text or the answer, or start with a higher --kv-memory"
         return (MemoryUse("the KV caches", used, self.limit, remedy),)
 
-    def add(self, pool: BlockPool) -> None:
+    def add(self, pool: Pool) -> None:
         """Counts a pool from now on, for as long as it exists."""
         self._pools.add(pool)
 
