@@ -54,6 +54,7 @@ def read(file):
 
 def test_a_run_streams_in_both_panes_and_is_replayed_slowly_when_asked(page, dolly):
     dolly.pause = 0.01
+    to_the_end(page)  # of what is shown before
     page.evaluate(  # whatever is shown, however seldom a busy machine lets anybody look
         """window.counts = {};
         for (const pane of document.querySelectorAll(".pane")) {
