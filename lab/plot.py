@@ -1,6 +1,6 @@
 """Plots of the results of all studies and of `lab.load.simulate`.
 
-pip install -r requirements.txt -r lab/requirements.txt && python -m lab.plot
+pip install ".[engines]" && python -m lab.plot
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def test_the_requirements_are_the_projects(name, extras):
 def test_there_are_no_other_requirements():
     assert {*PROJECT["build-system"]["requires"]} < declared("dev")
     assert len([*ROOT.glob("requirements*.txt")]) == 3
+    assert not [*ROOT.glob("*/requirements*.txt")]
 
 
 def test_the_message_about_ray_names_the_version_that_is_required():

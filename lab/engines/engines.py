@@ -1,6 +1,6 @@
 """The registry of engines that run a pair, each as one function: from a prompt to N tokens.
 
-An engine is imported when it is loaded; GenAI and llama.cpp come from `lab/requirements.txt`.
+An engine is imported when it is loaded; GenAI and llama.cpp come with the extra `engines`.
 """
 
 from __future__ import annotations

@@ -165,8 +165,7 @@ STUDY = Study(
     name="spec_bench",
     title="Spec-Bench",
     question="How much faster is each engine on the six tasks of Spec-Bench?",
-    needs="the engines (requirements-dev.txt and lab/requirements.txt), PyTorch and the questions "
-    "(--data)",
+    needs='the engines (pip install ".[engines]"), PyTorch and the questions (--data)',
     seconds=1860,
     columns=COLUMNS,
     chart=Chart(
