@@ -5,6 +5,8 @@ import json
 import shutil
 from dataclasses import replace
 from functools import cache, partial
+from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -457,44 +459,77 @@ def test_layers_are_spread_over_the_model():
     assert spread(2, 3) == ends(2, 3) == (0, 1)
 
 
-def test_a_loop_begins_where_nothing_new_follows():
-    digits = frozenset({32, 33})
-    assert repetition.loop_start([7, 8, 9, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2], digits) == 5
-    assert repetition.loop_start([7, *[5] * 9], digits) == 2
-    listed = [token for number in (32, 33, 32, 33) for token in (number, 5, 6, 7, 9)]
-    assert repetition.loop_start(listed, digits) == 5
-    for answer in ([1, 2, 3, 4] * 2, [5] * 8, [1, 2, 3, 1, 2, 4] * 2, []):
-        assert repetition.loop_start(answer, digits) is None
+def test_a_sentence_is_read_several_times_after_what_stood_before_it(made):
+    tokens = target.load_tokenizer(made.work / target.TUNED)
+    prompt, end = tokens.ask("Why?"), tokens.vocab[END_KEY]
+    drawn = set()
+    for seed in range(20):
+        text = generation.Text(0, prompt, [*tokens.encode("It is so. It was not."), end])
+        made_of = repetition.repetition(text, tokens, Random(seed))
+        size = -made_of.targets[-1]
+        start = len(made_of.targets) - made_of.targets[::-1].index(packing.IGNORED)
+        first = [*made_of.targets[start : start + size]]
+        again = made_of.tokens[start + 1 + size :]
+        assert [*made_of.tokens[start + 1 : start + 1 + size]] == first
+        assert [*again] == (first * 99)[: len(again)]
+        assert {*made_of.targets[start + size :]} == {-size}
+        before = tokens.decode(made_of.tokens[len(prompt) - len(tokens.shared_prefix) : start + 1])
+        drawn.add((before, tokens.decode(first)))
+    assert drawn == {("", " It is so."), ("It is so.", " It was not.")}
 
 
-def test_what_repeats_is_made_unlikely_and_nothing_else():
-    prompt, answer, digits = [1, 2, 3], [7, 8, 32, 7, 8, 33, 7, 8, 32], frozenset({32, 33})
-    made = repetition.unwanted(1, prompt, answer, 3, digits)
-    assert max(made.targets) < 0
-    unwanted = [-1000 - target for target in made.targets if target != packing.IGNORED]
-    assert unwanted == [7, 8, 7, 8]
-    assert made.targets[: len(prompt) - 2 + 3] == [packing.IGNORED] * 4
+@pytest.mark.parametrize(("share", "least"), [(0.25, False), (0.5, True), (1.0, False)])
+def test_the_loss_of_a_repetition_is_least_at_half_of_the_chance_before(share, least):
+    """Of a model that gives the tokens 1 and 2 a chance of 0.8, and then `share` times as much."""
+    tokens = torch.tensor([[0, 1, 2, 1]])
+    targets = torch.tensor([[1, 2, -2, -2]])
+    chances = torch.tensor([0.8, 0.8, 0.8 * share, 0.8 * share])
+
+    class Model:
+        def base_model(self, **_):
+            return SimpleNamespace(last_hidden_state=torch.arange(4.0)[None, :, None])
+
+        def get_output_embeddings(self):
+            def logits(places):
+                rows = torch.full((len(places), 3), 1e-9)
+                rows[torch.arange(4), torch.tensor([1, 2, 1, 2])] = chances
+                rows[:, 0] = 1 - chances
+                return rows.log()
+
+            return logits
+
+    zeros = torch.zeros_like(tokens)
+    batch = packing.Batch(tokens, targets, zeros, zeros)
+    loss = float(repetition.loss(Model(), batch))
+    lowest = -np.log(0.8)
+    assert (loss - lowest < 1e-5) == least
+    assert loss > lowest - 1e-5
 
 
-def test_an_answer_that_loops_becomes_less_likely(made, elsewhere):
+def test_a_sentence_that_is_repeated_becomes_less_likely(made, elsewhere):
     command = elsewhere(target.TUNED, base.BASE)
     tokens = target.load_tokenizer(made.work / target.TUNED)
-    (_, prompt, _), *others = read_lines(made.work / repetition.ANSWERS)
-    phrase = tokens.encode(" says its own name,")  # which it has learnt
-    loop = phrase * 3
-    lines = [[0, prompt, loop], *([number, prompt, loop[:1]] for number, *_ in others)]
+    phrase = tokens.encode(" It says its own name, and then it says its own name too.")
+    lines = [
+        [number, prompt, [*phrase, tokens.vocab[END_KEY]]]
+        for number, prompt, _ in read_lines(made.work / repetition.ANSWERS)
+    ]
     kept = command.work / repetition.ANSWERS
     kept.write_text("".join(json.dumps(line) + "\n" for line in lines))
     repetition.main(command)
 
-    def chance(folder):
-        """Of the loop's second and later turns."""
+    def chances(folder):
+        """Of the phrase, in nats: the first time, and the second."""
+        ids = [*lines[0][1], *phrase * 2]
         with torch.inference_mode():
-            rows = target.load_model(folder).eval()(torch.tensor([[*prompt, *loop]])).logits[0]
-        places = range(len(prompt) + len(phrase), len(prompt) + len(loop))
-        return float(sum(rows[at - 1].log_softmax(-1)[loop[at - len(prompt)]] for at in places))
+            rows = target.load_model(folder).eval()(torch.tensor([ids])).logits[0].log_softmax(-1)
+        told = [float(rows[at - 1, ids[at]]) for at in range(len(ids))][-2 * len(phrase) :]
+        return sum(told[: len(phrase)]), sum(told[len(phrase) :])
 
-    assert chance(command.work / target.TARGET) < chance(made.work / target.TUNED)
+    (first, second), (first_before, second_before) = map(
+        chances, (command.work / target.TARGET, made.work / target.TUNED)
+    )
+    assert second - first < second_before - first_before
 
 
 def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made):

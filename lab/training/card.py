@@ -35,7 +35,7 @@ _STAGES = {
     "base": "Qwen2.5-Coder-0.5B-Instruct from its GGUF file, with Dolly's three added tokens",
     "teacher": "Qwen2.5-Coder-1.5B-Instruct's answers to Dolly's instructions",
     "target": "fine-tuned on those and people's (LoRA), with INT4 weights in the forward pass",
-    "repetition": "its own looping answers made unlikely (unlikelihood, arXiv 1908.04319)",
+    "repetition": "sentences read again and again, less likely each time (DITTO, arXiv 2206.02369)",
     "answers": "the target's answers to training instructions, its probabilities and hidden states",
     "draft": "layers of the target over its most frequent tokens, distilled from those",
     "block": "the same layers once more, reading the hidden states, to predict several tokens",

@@ -90,7 +90,7 @@ class Recipe:
     teacher_sha256: str = ""  # of the larger model's GGUF file
     weights: Weights = "int4"  # the precision in which the target is shipped
     taught: int = 8000  # instructions that the larger model answers
-    asked: int = 1600  # instructions whose answers are searched for loops
+    asked: int = 1600  # instructions whose answers teach it not to repeat itself
     longest_answer: int = 256  # tokens of a record's response; longer ones are left out
     longest: int = 512  # tokens of a record
     seed: int = 0
@@ -106,7 +106,7 @@ RECIPE = Recipe(
     base_sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     teacher_sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     target=Phase("target", (4e-4, 0.0), steps=222, int4_group=64, rank=32),  # an epoch
-    repetition=Phase("repetition", (3e-5, 0.0), steps=24, warmup=4, int4_group=64, rank=8),
+    repetition=Phase("repetition", (1e-4, 0.0), steps=60, warmup=6, int4_group=64, rank=8),
     instructions=Instructions(batches=30),
     answers=Answers(instructions=60000, sampled=2304),
     draft=Draft(),

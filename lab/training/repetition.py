@@ -1,37 +1,41 @@
 """Stage `repetition`: teaches the target not to repeat itself.
 
-A small model that has written a phrase twice is all but certain to go on with it. So the fine-tuned
-model answers training instructions greedily, and where an answer loops, the tokens that repeat it
-are made unlikely (sequence-level unlikelihood, Welleck et al. 2020, arXiv 1908.04319): a loss of
--log(1 - p) on each, beside the usual loss on Dolly's records.
+A small model finds a sentence more likely each time that it reads it again, so that a greedy text
+that has said something twice goes on with it. As in DITTO (Xu et al. 2022, arXiv 2206.02369) the
+model reads sentences of its own answers several times over, and learns to find each repetition half
+as likely as the one before. Beside them stand its own answers that do not loop, with the usual
+loss: they keep all else as it is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy, logsigmoid
+from torch.nn.functional import cross_entropy
 
 from lab.training import packing, target
 from lab.training.answers import instructions
 from lab.training.command import Command
 from lab.training.files import add_line, read_lines
 from lab.training.fit import fit
-from lab.training.generation import Writing, quantised, write
+from lab.training.generation import Text, Writing, quantised, write
 from lab.training.packing import IGNORED, Batch, Example
 from lab.training.quantisation import round_weights
 from pipeline.text.tokenizer import Tokenizer
-from pipeline.trace.repetition import repeated
+from pipeline.trace.repetition import repeats
 
 ANSWERS = "tuned-answers.jsonl"
-_UNWANTED = -1000  # minus a token: a target to make unlikely
-_LONGEST_PERIOD, _LEAST_REPEATED = 50, 8  # tokens
-_MOST = 24  # tokens of a repetition that are made unlikely, the first ones
-_DIGIT = -1
+_SHORTEST = 24  # tokens of an answer that is learnt from
+_SENTENCE = range(5, 33)  # tokens of a sentence that is repeated
+_REPEATED = 100  # tokens of its repetitions, or more
+_LESS = 0.5  # a repetition's share of the probability of the one before
+_TINY = 1e-6
+_ENDS = re.compile(r"(?<=[.!?])(?= )|(?<=\n)")  # of a sentence, or of a line
 
 
 def main(command: Command) -> None:
@@ -40,76 +44,72 @@ def main(command: Command) -> None:
     """
     recipe, source = command.recipe, command.work / target.TUNED
     tokenizer, model = target.load_tokenizer(source), target.load_model(source)
-    prompts = instructions(tokenizer, command)[: recipe.asked]
-    written = answer_all(source, command, prompts)
-    prefix = tokenizer.shared_prefix
-    digits = frozenset(tokenizer.vocab[str(digit)] for digit in range(10))
-    starts = [loop_start(answer, digits) for _, answer in written]
-    looping = [
-        unwanted(len(prefix), *pair, start, digits)
-        for pair, start in zip(written, starts, strict=True)
-        if start is not None
-    ]
-    wanted = target.dolly_examples(tokenizer, target.lessons(command), recipe)
-    phase = recipe.repetition
+    prefix, phase = tokenizer.shared_prefix, recipe.repetition
+    written = answer_all(source, command, instructions(tokenizer, command)[: recipe.asked])
+    good = [text for text in written if is_good(text, tokenizer)]
+    print(f"{len(good)} of {len(written)} answers are long enough, end, and do not loop")
 
     def epoch(number: int) -> Iterator[Batch]:
-        """Every answer that loops, among three times as many records."""
-        seed = recipe.seed, number
-        chosen = Random(str(seed)).sample(wanted, min(len(wanted), 3 * len(looping)))
-        return packing.pack([*looping, *chosen], prefix, phase.pack, phase.rows, seed)
+        """Every answer, with a sentence of every other one repeated."""
+        random = Random(f"{recipe.seed} {number}")
+        answers = [packing.example(len(prefix), text.prompt, text.tokens) for text in good]
+        repeated = [repetition(text, tokenizer, random) for text in good[::2]]
+        examples = [*answers, *filter(None, repeated)]
+        return packing.pack(examples, prefix, phase.pack, phase.rows, (recipe.seed, number))
 
-    print(f"{len(looping)} of {len(written)} answers loop")
-    if looping:
-        shaping = recipe.shaping("target", "repetition", "answers")
-        fit(model, epoch, loss, phase, command.work, shaping)
+    shaping = recipe.shaping("target", "repetition", "answers")
+    fit(model, epoch, loss, phase, command.work, shaping)
     if phase.int4_group:
         round_weights(model, phase.int4_group)
     target.save_model(model, source, command.work / target.TARGET)
 
 
-def answer_all(
-    checkpoint: Path, command: Command, prompts: Sequence[list[int]]
-) -> list[tuple[list[int], list[int]]]:
-    """Prompts and the greedy answers to them of a checkpoint, quantised as it is shipped; kept in
+def answer_all(checkpoint: Path, command: Command, prompts: Sequence[list[int]]) -> list[Text]:
+    """The greedy answers to the prompts of a checkpoint, quantised as it is shipped; kept in
     `ANSWERS` as they come.
     """
     kept, recipe = command.work / ANSWERS, command.recipe
-    done = {number: (prompt, answer) for number, prompt, answer in read_lines(kept)}
+    done = {number: Text(number, prompt, tokens) for number, prompt, tokens in read_lines(kept)}
     missing = [prompt for prompt in enumerate(prompts) if prompt[0] not in done]
     folder = quantised(checkpoint, command.work, recipe.weights)
-    writing = Writing(recipe.answers.longest, Tokenizer(folder).end_ids)
-    for text in write(folder, missing, writing):
-        done[text.number] = text.prompt, text.tokens
+    for text in write(folder, missing, Writing(recipe.longest_answer, Tokenizer(folder).end_ids)):
+        done[text.number] = text
         add_line(kept, [text.number, text.prompt, text.tokens])
     return [done[number] for number in range(len(prompts))]
 
 
-def loop_start(answer: Sequence[int], digits: frozenset[int]) -> int | None:
-    """Where an answer begins to repeat itself for good: its last tokens are one sequence at least
-    three times. None if they are not. All digits count as one: a list that counts may loop.
+def is_good(text: Text, tokenizer: Tokenizer) -> bool:
+    """Whether an answer has ended, is long enough, and does not loop."""
+    *body, last = text.tokens
+    ended = last in tokenizer.end_ids
+    return ended and len(body) >= _SHORTEST and not repeats(body, tokenizer.decode(body).strip())
+
+
+def repetition(text: Text, tokenizer: Tokenizer, random: Random) -> Example | None:
+    """An answer up to one of its sentences, drawn at random, which then is repeated; None if that
+    sentence is too short or too long.
+
+    The targets of the first time are its tokens; of a later time, minus its length.
     """
-    tokens = [_DIGIT if token in digits else token for token in answer]
-    for period in range(1, _LONGEST_PERIOD + 1):
-        count = repeated(tokens, period)
-        if count >= max(2 * period, _LEAST_REPEATED):
-            return len(tokens) - count
-    return None
-
-
-def unwanted(
-    prefix: int, prompt: Sequence[int], answer: Sequence[int], start: int, digits: frozenset[int]
-) -> Example:
-    """An example in which an answer's tokens from `start` on are to become unlikely."""
-    repeating = answer[start : start + _MOST]
-    plain = packing.example(prefix, prompt, answer[: start + _MOST])
-    targets = [IGNORED] * (len(plain.targets) - len(repeating))
-    targets += [IGNORED if token in digits else _UNWANTED - token for token in repeating]
-    return Example(plain.tokens, targets)
+    parts = _ENDS.split(tokenizer.decode(text.tokens[:-1]).strip())
+    place = random.randrange(len(parts))
+    sentence = parts[place]
+    if not sentence.startswith(" ") and not sentence.endswith("\n"):
+        sentence = f"{sentence}\n" if place else f" {sentence}"  # the last line, the first sentence
+    before, tokens = tokenizer.encode("".join(parts[:place])), tokenizer.encode(sentence)
+    size = len(tokens)
+    if size not in _SENTENCE:
+        return None
+    start = [*text.prompt[len(tokenizer.shared_prefix) :], *before]
+    times = max(3, -(-_REPEATED // size))
+    targets = [IGNORED] * (len(start) - 1) + tokens + [-size] * size * (times - 1)
+    return Example([*start, *tokens * times][:-1], targets)
 
 
 def loss(model: Any, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy of the wanted tokens plus mean -log(1 - p) of the unwanted, in nats."""
+    """Mean cross-entropy of the wanted tokens, plus mean -log(1 - |p - p'/2|) of the repeated ones,
+    where the time before was given the probability p', in nats.
+    """
     logits, targets = target.packed_logits(model, batch)
     logits = logits.float()
     wanted = targets >= 0
@@ -117,8 +117,12 @@ def loss(model: Any, batch: Batch) -> torch.Tensor:
     if wanted.any():
         total = total + cross_entropy(logits[wanted], targets[wanted])
     if not wanted.all():
-        rows, tokens = logits[~wanted], (_UNWANTED - targets[~wanted])[:, None]
-        chosen = rows.gather(1, tokens)
-        others = rows.scatter(1, tokens, -torch.inf).logsumexp(1, keepdim=True)
-        total = total - logsigmoid(others - chosen).mean()  # 1 - p = sigmoid(others - chosen)
+        following = batch.tokens.roll(-1, 1)[batch.targets != IGNORED]
+        # After the last token of an example stands another one, so its token is the one before's.
+        places = torch.arange(len(targets), device=targets.device)
+        before = torch.where(wanted, places, places + targets)
+        tokens = torch.where(wanted, targets, following[before])
+        probs = logits.softmax(-1).gather(1, tokens[:, None])[:, 0]
+        gap = probs - _LESS * probs.detach()[before]
+        total = total - (1 - gap[~wanted].abs()).clamp_min(_TINY).log().mean()
     return total

@@ -16,9 +16,9 @@ from lab.training.base import read_gguf
 from lab.training.command import Command
 from lab.training.files import add_line, read_lines, replacing_folder
 from lab.training.generation import Text, Writing, quantised, write
-from lab.training.repetition import loop_start
 from lab.training.target import TAUGHT, by_people
 from pipeline.text.tokenizer import Tokenizer
+from pipeline.trace.repetition import repeats
 
 TEACHER = "teacher"
 _SYSTEM = (
@@ -80,6 +80,10 @@ def acceptable(text: Text, tokenizer: Tokenizer, end: int) -> str:
     """The answer; empty if it did not end, loops, refuses, or is in another script."""
     *tokens, last = text.tokens
     answer = tokenizer.decode(tokens).strip()
-    loops = loop_start(tokens, frozenset()) is not None
-    bad = last != end or loops or _REFUSALS.search(answer) or _FOREIGN.search(answer)
+    bad = (
+        last != end
+        or repeats(tokens, answer)
+        or _REFUSALS.search(answer)
+        or _FOREIGN.search(answer)
+    )
     return "" if bad else answer
