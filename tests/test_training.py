@@ -445,9 +445,9 @@ def test_a_bad_answer_of_the_larger_model_is_left_out(made, answer, kept):
         assert teacher.acceptable(text, tokenizer, end) == (answer if kept and ended else "")
 
 
-def test_the_records_about_the_demonstration_are_well_formed(data, tmp_path):
+def test_our_own_records_are_well_formed(data, tmp_path):
     records = target.own_records(Command(tmp_path, data))
-    assert len(records) >= 60
+    assert len(records) >= 160
     assert len({record.question for record in records}) == len(records)
     assert all(record.response and not record.context for record in records)
 

@@ -22,6 +22,7 @@ from lab.training.fit import LOSSES
 from pipeline.errors import UserError
 
 CARDS = Path(__file__).with_name("cards")
+_OWN = Path(__file__).with_name("own_records.jsonl")
 MARKS = {
     "right": "to the point and good English",
     "fact": "to the point, wrong in a fact",
@@ -73,6 +74,7 @@ def card(command: Command) -> str:
         lengths=figures["answers"]["tokens"],
         scored_tokens=SCORED_TOKENS,
         models=_models(command),
+        own=len(read_lines(_OWN)),
         stages=_stages(command.work),
         bars=bars.as_table(found),
         races=_races(figures),

@@ -3,8 +3,8 @@
 A small model finds a sentence more likely each time that it reads it again, so that a greedy text
 that has said something twice goes on with it. As in DITTO (Xu et al. 2022, arXiv 2206.02369) the
 model reads sentences of its own answers several times over, and learns to find each repetition half
-as likely as the one before. Beside them stand its own answers that do not loop, with the usual
-loss: they keep all else as it is.
+as likely as the one before. Beside them stand, with the usual loss, its own answers that do not
+loop, which keep all else as it is, and our own records, which it is to know by heart.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def main(command: Command) -> None:
     prefix, phase = tokenizer.shared_prefix, recipe.repetition
     written = answer_all(source, command, instructions(tokenizer, command)[: recipe.asked])
     good = [text for text in written if is_good(text, tokenizer)]
+    own = target.dolly_examples(tokenizer, target.own_records(command) * target.OWN_TIMES, recipe)
     print(f"{len(good)} of {len(written)} answers are long enough, end, and do not loop")
 
     def epoch(number: int) -> Iterator[Batch]:
-        """Every answer, with a sentence of every other one repeated."""
+        """Every answer, with a sentence of every other one repeated, and our records."""
         random = Random(f"{recipe.seed} {number}")
         answers = [packing.example(len(prefix), text.prompt, text.tokens) for text in good]
         repeated = [repetition(text, tokenizer, random) for text in good[::2]]
-        examples = [*answers, *filter(None, repeated)]
+        examples = [*answers, *filter(None, repeated), *own]
         return packing.pack(examples, prefix, phase.pack, phase.rows, (recipe.seed, number))
 
     shaping = recipe.shaping("target", "repetition", "answers")

@@ -2,8 +2,8 @@
 
 As Databricks made Dolly v2 of Pythia: every category, with contexts, the loss on the response only.
 The responses are a larger model's (`lab.training.teacher`); people's own where those are better,
-which is where a context holds the answer, and where things are to be classified; and some records
-about what this demonstration is about.
+which is where a context holds the answer, and where things are to be classified; and our own
+records, about this demonstration and what newcomers ask first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TAUGHT = "taught.jsonl"  # [Dolly's id, answer] a line; the answer is empty if i
 OWN = Path(__file__).with_name("own_records.jsonl")
 _PEOPLE_SHARE = 3  # one of people's answers to so many of the teacher's
 _SHORTEST = 20  # words of an answer; a race needs something to watch
-_OWN_TIMES = 4  # that a record about this demonstration is read while each other one is read once
+OWN_TIMES = 4  # that one of our own records is read while each other one is read once
 _SORTING = re.compile(
     r"^(please )?(classify|categori[sz]e|sort|group|identify which|tell me (if|which|whether)|"
     r"which of (the following|these)|label|assign|extract|split)\b",
@@ -63,7 +63,7 @@ def main(command: Command) -> None:
 
 def lessons(command: Command) -> list[Record]:
     """What the target is taught: the teacher's answers so far, people's where those are better, and
-    the records about this demonstration, all but held-out questions.
+    our own records, all but held-out questions.
     """
     records = corpus.training_records_by_id(command.data)
     taught = dict(read_lines(command.work / TAUGHT))
@@ -74,7 +74,7 @@ def lessons(command: Command) -> list[Record]:
     Random(command.recipe.seed).shuffle(people)
     answered, people = long_ones(answered), long_ones(people)
     share = len(answered) // _PEOPLE_SHARE
-    return [*answered, *people[:share], *own_records(command) * _OWN_TIMES]
+    return [*answered, *people[:share], *own_records(command) * OWN_TIMES]
 
 
 def long_ones(records: list[Record]) -> list[Record]:
@@ -83,7 +83,7 @@ def long_ones(records: list[Record]) -> list[Record]:
 
 
 def own_records(command: Command) -> list[Record]:
-    """About OpenVINO, speculative decoding and this demonstration, in several wordings."""
+    """About this demonstration, and what newcomers ask a model first, in several wordings."""
     tested = {record.question for record in corpus.held_out(command.data)}
     return [each for row in read_lines(OWN) if (each := Record(**row)).question not in tested]
 
