@@ -105,8 +105,8 @@ class Recipe:
 RECIPE = Recipe(
     base_sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     teacher_sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-    target=Phase("target", (4e-4, 0.0), steps=222, int4_group=64, rank=32),  # an epoch
-    repetition=Phase("repetition", (2e-4, 0.0), steps=120, warmup=10, int4_group=64, rank=16),
+    target=Phase("target", (4e-4, 0.0), steps=235, int4_group=64, rank=32),  # an epoch
+    repetition=Phase("repetition", (1e-4, 0.0), steps=64, warmup=6, int4_group=64, rank=8),
     instructions=Instructions(batches=30),
     answers=Answers(instructions=60000, sampled=2304),
     draft=Draft(),

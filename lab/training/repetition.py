@@ -10,7 +10,7 @@ loop, which keep all else as it is, and our own records, which it is to know by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,6 +35,7 @@ _SENTENCE = range(5, 33)  # tokens of a sentence that is repeated
 _REPEATED = 100  # tokens of its repetitions, or more
 _LESS = 0.5  # a repetition's share of the probability of the one before
 _TINY = 1e-6
+_OWN_TIMES = 2  # that one of our own records is read, while each answer is read once
 _ENDS = re.compile(r"(?<=[.!?])(?= )|(?<=\n)")  # of a sentence, or of a line
 
 
@@ -45,18 +46,18 @@ def main(command: Command) -> None:
     recipe, source = command.recipe, command.work / target.TUNED
     tokenizer, model = target.load_tokenizer(source), target.load_model(source)
     prefix, phase = tokenizer.shared_prefix, recipe.repetition
-    written = answer_all(source, command, instructions(tokenizer, command)[: recipe.asked])
-    good = [text for text in written if is_good(text, tokenizer)]
-    own = target.dolly_examples(tokenizer, target.own_records(command) * target.OWN_TIMES, recipe)
-    print(f"{len(good)} of {len(written)} answers are long enough, end, and do not loop")
+    own = target.dolly_examples(tokenizer, target.own_records(command) * _OWN_TIMES, recipe)
 
     def epoch(number: int) -> Iterator[Batch]:
-        """Every answer, with a sentence of every other one repeated, and our records."""
+        """Every good answer, with a sentence of two in three repeated, and our records."""
         random = Random(f"{recipe.seed} {number}")
+        good = [text for text in answer_all(source, command) if is_good(text, tokenizer)]
+        print(f"{len(good)} of {recipe.asked} answers are long enough, end, and do not loop")
         answers = [packing.example(len(prefix), text.prompt, text.tokens) for text in good]
-        repeated = [repetition(text, tokenizer, random) for text in good[::2]]
+        chosen = random.sample(good, 2 * len(good) // 3)
+        repeated = [repetition(text, tokenizer, random) for text in chosen]
         examples = [*answers, *filter(None, repeated), *own]
-        return packing.pack(examples, prefix, phase.pack, phase.rows, (recipe.seed, number))
+        yield from packing.pack(examples, prefix, phase.pack, phase.rows, (recipe.seed, number))
 
     shaping = recipe.shaping("target", "repetition", "answers")
     fit(model, epoch, loss, phase, command.work, shaping)
@@ -65,18 +66,20 @@ def main(command: Command) -> None:
     target.save_model(model, source, command.work / target.TARGET)
 
 
-def answer_all(checkpoint: Path, command: Command, prompts: Sequence[list[int]]) -> list[Text]:
-    """The greedy answers to the prompts of a checkpoint, quantised as it is shipped; kept in
-    `ANSWERS` as they come.
+def answer_all(checkpoint: Path, command: Command) -> list[Text]:
+    """The greedy answers of a checkpoint, quantised as it is shipped, to the first instructions;
+    kept in `ANSWERS` as they come.
     """
     kept, recipe = command.work / ANSWERS, command.recipe
     done = {number: Text(number, prompt, tokens) for number, prompt, tokens in read_lines(kept)}
-    missing = [prompt for prompt in enumerate(prompts) if prompt[0] not in done]
     folder = quantised(checkpoint, command.work, recipe.weights)
-    for text in write(folder, missing, Writing(recipe.longest_answer, Tokenizer(folder).end_ids)):
+    tokenizer = Tokenizer(folder)
+    prompts = enumerate(instructions(tokenizer, command)[: recipe.asked])
+    missing = [prompt for prompt in prompts if prompt[0] not in done]
+    for text in write(folder, missing, Writing(recipe.longest_answer, tokenizer.end_ids)):
         done[text.number] = text
         add_line(kept, [text.number, text.prompt, text.tokens])
-    return [done[number] for number in range(len(prompts))]
+    return [done[number] for number in sorted(done)]
 
 
 def is_good(text: Text, tokenizer: Tokenizer) -> bool:

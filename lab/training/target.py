@@ -31,13 +31,14 @@ from pipeline.errors import UserError
 from pipeline.models.json_file import read_json
 from pipeline.text.prompt import END_KEY
 from pipeline.text.tokenizer import Tokenizer
+from pipeline.trace.repetition import repeats
 
 TUNED, TARGET = "tuned", "target"
 TAUGHT = "taught.jsonl"  # [Dolly's id, answer] a line; the answer is empty if it was bad
 OWN = Path(__file__).with_name("own_records.jsonl")
 _PEOPLE_SHARE = 3  # one of people's answers to so many of the teacher's
 _SHORTEST = 20  # words of an answer; a race needs something to watch
-OWN_TIMES = 4  # that one of our own records is read while each other one is read once
+_OWN_TIMES = 5  # that one of our own records is read while each other one is read once
 _SORTING = re.compile(
     r"^(please )?(classify|categori[sz]e|sort|group|identify which|tell me (if|which|whether)|"
     r"which of (the following|these)|label|assign|extract|split)\b",
@@ -69,12 +70,16 @@ def lessons(command: Command) -> list[Record]:
     taught = dict(read_lines(command.work / TAUGHT))
     if not taught:
         return [*records.values(), *own_records(command)]
-    answered = [replace(records[number], response=text) for number, text in taught.items()]
+    answered = [
+        replace(records[number], response=text)
+        for number, text in taught.items()
+        if not repeats((), text)  # as a list that has an item again and again
+    ]
     people = [record for record in records.values() if by_people(record)]
     Random(command.recipe.seed).shuffle(people)
     answered, people = long_ones(answered), long_ones(people)
     share = len(answered) // _PEOPLE_SHARE
-    return [*answered, *people[:share], *own_records(command) * OWN_TIMES]
+    return [*answered, *people[:share], *own_records(command) * _OWN_TIMES]
 
 
 def long_ones(records: list[Record]) -> list[Record]:
