@@ -376,20 +376,15 @@ def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_
     committed = shown(view, None, "saved")
     (plot,) = committed["plots"].values()
     assert [row[0] for row in plot["table"]["rows"]] == plot["data"][0]["x"] == [*LENGTHS]
-    texts = {name: committed["experiment"][name] for name in ("sentence", "badge")}
+    texts = {name: committed[name] for name in ("sentence", "badge")}
     badge = "Measured 2026-01-02 on A processor"
     assert texts == {"sentence": last.sentence, "badge": badge}
     begun = shown(view, measured[0])
-    assert begun["plots"] == committed["plots"]
-    assert begun["experiment"] == {
-        **committed["experiment"],
-        "state": "running",
-        "progress": "0 of 30 measured",
-    }
-    part = shown(view, next(result for result in measured if result.rows))["experiment"]
+    assert begun == {**committed, "state": "running", "progress": "0 of 30 measured"}
+    part = shown(view, next(result for result in measured if result.rows))
     assert (part["badge"], part["sentence"]) == ("", "")
     assert (part["progress"], part["plotted"]) == ("1 of 30 measured", "yes")
-    whole = shown(view, measured[-1], "done")["experiment"]
+    whole = shown(view, measured[-1], "done")
     assert whole["badge"] == "Measured here"
     assert whole["sentence"] == request.STUDY.conclude(measured[-1].rows)
 
@@ -397,8 +392,8 @@ def test_what_is_measured_here_replaces_the_committed_result_from_its_first_row_
 def test_a_study_without_a_result_says_so(monkeypatch):
     monkeypatch.setattr(tab, "last_result", lambda name: None)
     value = shown(ExperimentView(request.STUDY), None, "saved")
-    assert value["experiment"]["sentence"] == "Not measured yet."
-    assert value["experiment"]["plotted"] == "no"
+    assert value["sentence"] == "Not measured yet."
+    assert value["plotted"] == "no"
     assert value["plots"]["study_request"]["table"]["rows"] == []
 
 
@@ -428,7 +423,7 @@ def test_the_studies_are_an_index_of_questions_in_one_column(browser, url, width
 
 def test_the_page_shows_the_committed_results_at_once_and_runs_only_short_studies(page):
     for view in VIEWS:
-        of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")["experiment"]
+        of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")
         of_view.locator(".came-out", has_text=texts["sentence"]).wait_for()
         expect(of_view.locator(".measured")).to_have_text(texts["badge"])
         assert of_view.locator(".start").is_visible() == (view.experiment.seconds <= 60)
@@ -470,7 +465,7 @@ def test_a_study_is_run_on_the_page_stopped_there_and_fails_in_one_line(page, do
     page.get_by_test_id("notice").filter(has_text="RuntimeError the <b>engine</b> broke").wait_for()
     status_says(page, "Failed")
     of_request.locator(".start").wait_for()
-    texts = shown(REQUEST, None, "saved")["experiment"]  # the committed result is back
+    texts = shown(REQUEST, None, "saved")  # the committed result is back
     expect(of_request.locator(".came-out")).to_have_text(texts["sentence"])
 
 

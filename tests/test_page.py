@@ -258,7 +258,7 @@ def test_markup_stays_text(page, dolly):
     assert trace.request["instruction"] == HOSTILE
 
     show_tab(page, RUN_TABS["how"])
-    told = how(trace)["fields"]
+    told = how(trace)
     page.wait_for_function("document.querySelector('.how').dataset.state === 'token'")
     assert page.locator(".how del[data-field=drafted]").text_content() == told["drafted"]
     assert page.locator(".how [data-field=what]").text_content() == told["what"]

@@ -11,6 +11,7 @@ from pipeline.models.pairs import PAIRS
 from pipeline.request import Request
 from pipeline.trace.metrics import TESTED, measured, prediction
 from pipeline.trace.reader import parse_trace
+from pipeline.words import percent
 from tests.fake_dolly import FakeDolly
 from tests.served import PLAIN
 from tests.traces import alone, changed, contradicting, costing, old, ran, timed
@@ -148,7 +149,7 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
     assert f"the best draft length is {model.best_length(range(9))}." in note
     assert "c = 0.20 target steps; extra time to verify, v = 0.10" in note
     said = "In this run, one over 5 tokens took 1.10 times as long as one over a single token"
-    assert how(trace)["fields"]["pass"].startswith(said)
+    assert how(trace)["pass"].startswith(said)
     never = figures(costing(0.020, 0.030))["predicted"].note
     assert "does not pay at any acceptance" in never
     assert "the best draft length is 0, no drafting" in never
@@ -160,7 +161,7 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
 def test_a_run_that_lost_where_its_medians_gain_says_not_from_where_drafting_pays():
     mixed = contradicting()
     assert mixed.speedup < 0.95 < 1.05 < measured(mixed).speedup
-    for said in (figures(mixed)["predicted"].note, how(mixed)["fields"]["cost"]):
+    for said in (figures(mixed)["predicted"].note, how(mixed)["cost"]):
         assert "too short or too uneven to say from where drafting pays" in said
         assert "best draft length" not in said
 
@@ -176,9 +177,15 @@ def test_what_if_shows_the_cost_model_at_every_acceptance_and_length():
             assert shown == pytest.approx(there.speedup, abs=1e-4)
             whole = 1000 * trace.autoregressive.seconds_per_token / there.speedup
             assert sum(grid["milliseconds"][at][length - 1]) == pytest.approx(whole, abs=0.01)
-            assert sum(grid["shares"][at][length - 1]) == pytest.approx(100, abs=1)
+            words = grid["words"][at][length - 1]
+            drafting, verifying, other, even = map(int, re.findall(r"(\d+) %", words))
+            assert drafting + verifying + other == pytest.approx(100, abs=1)
+            assert even == round(100 * there.break_even)
+            best = there.best_length(range(9)) or "0, no drafting"
+            assert words.endswith(f"best draft length at this acceptance: {best}")
             assert grid["break_even"][length - 1] == pytest.approx(there.break_even, abs=1e-4)
-        assert grid["best"][at] == there.best_length(range(9))
+    never = details(costing(0.020, 0.030))["grid"]["words"][0][0]
+    assert "with K = 1, drafting pays at no acceptance" in never
     run = grid["run"]
     assert grid["acceptances"][run["acceptance"]] == pytest.approx(model.acceptance, abs=1e-4)
     assert run["length"] == model.length
@@ -220,7 +227,9 @@ def test_a_pair_of_any_sizes_is_predicted_as_one_of_the_registry_is():
         share = share_of(PAIRS[name])
         nearest = min(sizes["shares"], key=lambda each: abs(each - share))
         at = sizes["shares"].index(nearest)
-        assert sizes["speedup"][at] == pytest.approx(speedup, abs=0.04)
+        words = sizes["words"][at]
+        assert float(words.split("×")[0]) == pytest.approx(speedup, abs=0.045)
+        assert f"acceptance, {percent(measured(trace).acceptance)} · it pays " in words
     step_ms = 1000 * trace.autoregressive.median_step_s
     size = trace.pair["target"]["bytes"]
     assert sizes["milliseconds"]["fp16"] == pytest.approx(step_ms * 2e9 / size)
@@ -265,7 +274,7 @@ def test_an_acceptance_is_in_whole_per_cent_wherever_it_is_shown():
         verdict(trace)["acceptance"],
         plots["predicted"].note,
         plots["speedups"].note,
-        how(trace)["fields"]["acceptance"],
+        how(trace)["acceptance"],
     ):
         assert share in told
     shown = run_values(trace)
@@ -280,6 +289,8 @@ def test_blocks_are_drawn_as_large_as_the_trace_says_and_only_where_there_are_so
     pair = {**trace.pair, "kv_cache": "stateful", "kv_block": None}
     assert picture(replace(trace, pair=pair))["block"] == 0
     assert "without blocks" in picture(replace(trace, pair=pair))["kept_as"]
+    words = picture(replace(trace, pair=pair))["models"]["target"][0]["words"]
+    assert words == "3 tokens, 0.00 MB; rolled back: 3 by this step, 3 since the prompt"
 
 
 def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_says_so():
@@ -290,7 +301,9 @@ def test_a_trace_that_does_not_say_what_was_rolled_back_has_no_bars_of_it_but_sa
     assert not bars(plot)
     assert "does not record" in plot.note
     assert plot.table().rows[0][4] == ""
-    assert {row["rolled"] for row in picture(before)["models"]["target"]} == {None}
+    steps = picture(before)["models"]["target"]
+    assert {step["rolled"] for step in steps} == {None}
+    assert not [step["words"] for step in steps if "rolled back" in step["words"]]
 
 
 def test_a_drafter_without_a_cache_has_none_to_show():
@@ -321,11 +334,11 @@ def test_the_example_is_a_rejection_of_this_run_with_its_own_numbers():
         f"step {step.index + 1}, position {step.accepted + 1} of the draft": step
         for step in trace.speculative.steps
     }
-    step = where[told["fields"]["where"]]
+    step = where[told["where"]]
     drafted = step.drafted[step.accepted]
-    assert told["fields"]["drafted"] == json.dumps(trace.pieces[drafted])
-    assert f"random number = {step.uniform[step.accepted]:.3f} →" in told["fields"]["what"]
-    rows = told["tables"]["candidates"]["rows"]
+    assert told["drafted"] == json.dumps(trace.pieces[drafted])
+    assert f"random number = {step.uniform[step.accepted]:.3f} →" in told["what"]
+    rows = told["candidates"]["rows"]
     shares = [int(row[-1].removesuffix(" %")) for row in rows]
     assert sum(shares) == pytest.approx(100, abs=len(rows))
     for _, target, draft, residual, _ in rows:
@@ -339,9 +352,9 @@ def test_the_example_of_block_verification_is_a_whole_draft_of_this_run():
     trace = ran(temperature=1.0, verification="block", max_new_tokens=60)
     told = how(trace)
     assert told["state"] == "block"
-    step = trace.speculative.steps[int(told["fields"]["where"].removeprefix("step ")) - 1]
-    assert f"accepted {step.accepted} of {len(step.drafted)};" in told["fields"]["what"]
-    rows = told["tables"]["candidates"]["rows"]
+    step = trace.speculative.steps[int(told["where"].removeprefix("step ")) - 1]
+    assert f"accepted {step.accepted} of {len(step.drafted)};" in told["what"]
+    rows = told["candidates"]["rows"]
     rejected = len(step.drafted) - step.accepted
     assert [row[1] for row in rows] == ["accepted"] * step.accepted + ["rejected"] * rejected
     drawn = [bool(row[-1]) for row in rows]

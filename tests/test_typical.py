@@ -124,7 +124,7 @@ def test_no_verdict_calls_a_lossy_text_identical_or_alike(temperature):
 
 def test_how_it_works_and_the_tour_do_not_say_that_the_text_stays_the_same():
     trace = ran(temperature=0.8, max_new_tokens=60, **LOSSY)
-    said = " ".join(stop.title + stop.text for stop in stops(trace)) + how(trace)["fields"]["what"]
+    said = " ".join(stop.title + stop.text for stop in stops(trace)) + how(trace)["what"]
     assert "typical acceptance is lossy" in said
     assert said.count("p is typical of the target = no") == 2
     assert "random number" not in said

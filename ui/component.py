@@ -38,7 +38,8 @@ def component(
     Args:
         name: of the view; also the element's id.
         scripts: of the behaviour: modules of `assets/`, without `.js`, whose default exports are
-            called with the `View` of `view/view.js`; `view/fields` fills each `[data-field]`.
+            called with the `View` of `view/view.js`; `view/fields` fills each `[data-field]`
+            and each `[data-table]`.
         value: what it shows at first. What it shows later goes through a `hidden` component.
         markup: without values; None takes `assets/NAME/NAME.html`.
         props: constants for the script, read as `props.NAME`.

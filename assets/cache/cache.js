@@ -1,19 +1,16 @@
 // The caches as rows of blocks, after the step that the slider is at. It follows the scrubber of the panes,
 // and can be moved on its own.
-import plots from "../plots/plots.js";
-import { counted, find, findAll, findInput, listen, make, table } from "../view/dom.js";
+import { counted, find, findAll, findInput, listen, make } from "../view/dom.js";
 import { subscribe } from "../view/view.js";
 
 /**
  * The cache of a model after a step (`ui/tabs/cache.py`): its tokens, and those that were rolled back.
- * @typedef {{ kept: number, blocks: number | null, megabytes: number, rolled: number | null,
- *   rolled_so_far: number | null, pool: any }} Kept
+ * @typedef {{ kept: number, rolled: number | null, words: string, pool: any }} Kept
  */
 
 const megabytes = (/** @type {number} */ bytes) => `${(bytes / 1e6).toFixed(2)} MB`;
 
 export default function cache(/** @type {import("../view/view.js").View} */ view) {
-  plots(view);
   const { element } = view;
   const blocks = find(element, ".blocks");
   const slider = findInput(blocks, "input");
@@ -45,47 +42,35 @@ export default function cache(/** @type {import("../view/view.js").View} */ view
     draw();
   });
   subscribe(view, (value) => {
-    const shown = JSON.parse(value);
-    picture = shown.picture;
+    picture = JSON.parse(value);
     const models = /** @type {Kept[][]} */ (Object.values(picture.models));
     const count = models[0]?.length ?? 0;
     blocks.hidden = !count;
-    blocks.classList.toggle("unblocked", !picture.block);
     for (const each of findAll(blocks, ".of-pool")) each.hidden = !models.some((steps) => steps[0]?.pool);
-    find(blocks, ".kept-as").textContent = picture.kept_as;
     const at = follows ? String(count) : slider.value; // to set the end may move it
     slider.max = String(count);
     slider.value = at;
     if (count) draw();
-    showSaved(find(element, ".saved"), shown.saved);
   });
 }
 
-// From a committed benchmark: the same for every run.
-function showSaved(/** @type {HTMLElement} */ section, /** @type {any} */ measured) {
-  if (!measured || !section.hidden) return;
-  section.hidden = false;
-  find(section, ".table").append(table(measured));
-  find(section, ".where").textContent = measured.where;
-}
-
 /** @param {string} name @param {Kept[]} steps up to the one that is shown @param {any} picture */
-function model(name, steps, picture) {
-  const now = steps[steps.length - 1];
-  const heading = make("h3", {}, name, make("span", {}, words(now)));
+function model(name, steps, { block, limit }) {
+  const { kept, rolled, words, pool } = steps[steps.length - 1];
+  const heading = make("h3", {}, name, make("span", {}, words));
   const row = make("div", { className: "kv-row", ariaHidden: "true" }); // the heading has the same in words
-  if (picture.block) {
-    const once = new Set(steps.flatMap(({ kept, rolled }) => Array.from({ length: rolled ?? 0 }, (_, i) => kept + i)));
-    const count = Math.ceil((now.kept + (now.rolled ?? 0)) / picture.block);
-    for (let i = 0; i < count; i++) row.append(block(i * picture.block, picture.block, now, once));
+  const once = new Set(steps.flatMap(({ kept, rolled }) => Array.from({ length: rolled ?? 0 }, (_, i) => kept + i)));
+  const end = block ? kept + (rolled ?? 0) : 0;
+  for (let begin = 0; begin < end; begin += block) {
+    const filled = kept < begin + block ? "last" : "filled";
+    const slots = Array.from({ length: block }, (_, i) => {
+      const place = begin + i;
+      const state = place < kept ? filled : place < end ? "rolled" : "";
+      return make("i", { className: `slot ${state} ${once.has(place) ? "once" : ""}` });
+    });
+    row.append(make("div", { className: "kv-block" }, ...slots));
   }
-  return make("section", {}, heading, row, ...(now.pool ? gauge(now.pool, picture.limit) : []));
-}
-
-export function words(/** @type {Kept} */ { kept, blocks, megabytes, rolled, rolled_so_far }) {
-  const inBlocks = blocks === null ? "" : `${counted(blocks, "block")}, `;
-  const back = rolled === null ? "" : `; rolled back: ${rolled} by this step, ${rolled_so_far} since the prompt`;
-  return `${counted(kept, "token")}, ${inBlocks}${megabytes.toFixed(2)} MB${back}`;
+  return make("section", {}, heading, row, ...(pool ? gauge(pool, limit) : []));
 }
 
 // How much of the model's pool is in use, and what has become of its blocks.
@@ -107,15 +92,4 @@ function gauge(/** @type {any} */ pool, /** @type {number | null} */ limit) {
     make("div", { className: "pool", ariaHidden: "true" }, ...parts),
     make("p", { className: "pool-words" }, words),
   ];
-}
-
-/** One block of slots. @param {number} begin @param {number} size @param {Kept} now @param {Set<number>} once */
-function block(begin, size, { kept, rolled }, once) {
-  const filled = kept < begin + size ? "last" : "filled";
-  const slots = Array.from({ length: size }, (_, i) => {
-    const place = begin + i;
-    const state = place < kept ? filled : place < kept + (rolled ?? 0) ? "rolled" : "";
-    return make("i", { className: ["slot", state, once.has(place) && "once"].filter(Boolean).join(" ") });
-  });
-  return make("div", { className: "kv-block" }, ...slots);
 }

@@ -126,20 +126,13 @@ function describe(/** @type {About} */ about, /** @type {string | undefined} */ 
   const { name, state, place, id, facts, reason } = token;
   const where = `step ${line.step + 1}${state === "target" ? "" : `, position ${place + 1}`}`;
   const rows = Object.entries(facts);
-  const round = state === "drafted" ? [line.drafting] : [line.drafting, line.verification];
-  const paragraph = (/** @type {string} */ className, /** @type {string} */ text) => make("p", { className }, text);
+  const round = [line.drafting, state === "drafted" ? "" : line.verification].filter(Boolean);
   return [
     make("p", { className: "what" }, make("b", {}, endName ?? name), ` ${state} · ${where} · id ${id}`),
     make("table", {}, ...rows.map(([name, value]) => make("tr", {}, make("th", {}, name), make("td", {}, value)))),
-    paragraph("why", reason),
+    make("p", { className: "why" }, reason),
     ...likeliest(about),
-    paragraph(
-      "times",
-      round
-        .filter(Boolean)
-        .map((sentence) => `${sentence}.`)
-        .join(" "),
-    ),
+    make("p", { className: "times" }, `${round.join(". ")}.`),
   ];
 }
 
@@ -152,15 +145,13 @@ function likeliest(/** @type {About} */ { run, line, token: { state, place } }) 
   const lists = ranked.filter(([, top]) => top?.length);
   if (!lists.length) return [];
   const rankings = lists.map(([model, top]) => {
-    const entries = top.map(([id, share]) =>
-      make(
-        "li",
-        { className: [id === emitted && "emitted", id === drafted && "drafted"].filter(Boolean).join(" ") },
-        make("i", { style: { width: `${100 * Math.min(1, share)}%` } }),
-        make("span", { className: "piece" }, pieceOf(run, id)[1]),
-        make("span", {}, share > 0 && share < 0.0005 ? "< 0.001" : share.toFixed(3)),
-      ),
-    );
+    const entries = top.map(([id, share]) => {
+      const className = `${id === emitted ? "emitted" : ""} ${id === drafted ? "drafted" : ""}`;
+      const bar = make("i", { style: { width: `${100 * Math.min(1, share)}%` } });
+      const piece = make("span", { className: "piece" }, pieceOf(run, id)[1]);
+      const shown = share > 0 && share < 0.0005 ? "< 0.001" : share.toFixed(3);
+      return make("li", { className }, bar, piece, make("span", {}, shown));
+    });
     return make("div", {}, make("h3", {}, `Most likely, ${model}`), make("ol", {}, ...entries));
   });
   const marks = drafted === undefined ? "Bold: emitted." : "Bold: emitted. Dashed: drafted.";

@@ -1,13 +1,13 @@
 // Draws a run from its lines of JSON, at its end or at any moment of its model time.
-import { find, findAll } from "../view/dom.js";
+import { fill, find, findAll } from "../view/dom.js";
 import { subscribe } from "../view/view.js";
 import { Card } from "./card.js";
 import { Pane } from "./pane.js";
 import { Replay } from "./replay.js";
 
 /**
- * A pane, the number of its steps to show, and then a draft that waits or null.
- * @typedef {[Pane, number, import("./tokens.js").Step | null]} Moment
+ * The number of steps that a pane shows, and then a draft that waits or null.
+ * @typedef {{ pane: Pane, count: number, draft: import("./tokens.js").Step | null }} Moment
  */
 
 export default function lanes(/** @type {import("../view/view.js").View} */ view) {
@@ -31,33 +31,25 @@ export default function lanes(/** @type {import("../view/view.js").View} */ view
       holder.dataset.source = line.badge ? "record" : "live";
       holder.classList.toggle("single", racing.length === 1);
       holder.style.setProperty("--budget", line.budget);
-      find(element, ".badge").textContent = line.badge;
-      find(element, ".asked").textContent = line.asked;
-      find(element, ".model").textContent = line.model;
+      fill(element, line);
       for (const pane of panes) {
         pane.begin(run, line.budget);
         pane.element.hidden = !racing.includes(pane);
       }
     },
-    drafted(line) {
-      paneOf[line.lane].undecided = line;
-    },
+    drafted: (line) => Object.assign(paneOf[line.lane], { undecided: line }),
     step(line) {
       if (line.tokens[0]?.state === "remembered") remembered.hidden = false;
       paneOf[line.lane].add(line);
     },
-    end(line) {
-      paneOf[line.lane].finish(line);
-    },
+    end: (line) => paneOf[line.lane].finish(line),
   });
 
   // The value of a live run has its latest lines, and at its end all lines: missed ones are read then.
   function show(/** @type {string} */ value) {
     let [begins, changed] = [false, false];
-    for (const line of value
-      .split("\n")
-      .filter(Boolean)
-      .map((text) => JSON.parse(text))) {
+    const lines = value.split("\n").filter(Boolean);
+    for (const line of lines.map((text) => JSON.parse(text))) {
       const other = line.run !== run.run;
       if (other ? line.number !== 0 : line.number !== next) continue;
       begins ||= other;
@@ -69,12 +61,12 @@ export default function lanes(/** @type {import("../view/view.js").View} */ view
     if (!changed) return; // a replay goes on as it was
     if (begins) replay.reset();
     if (racing.every(({ end }) => end)) replay.ready(racing, Boolean(run.badge));
-    else present(racing.map((pane) => [pane, pane.steps.length, pane.undecided]));
+    else present(racing.map((pane) => ({ pane, count: pane.steps.length, draft: pane.undecided })));
   }
 
   // All nodes are changed before anything is measured, so that the browser computes the layout once.
   function present(/** @type {Moment[]} */ moments) {
-    for (const [pane, count, draft] of moments) pane.show(count, draft);
+    for (const { pane, count, draft } of moments) pane.show(count, draft);
     card.hideIfGone();
     for (const pane of racing) pane.follow();
   }

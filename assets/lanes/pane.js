@@ -8,12 +8,8 @@ import { abouts, tokensOf, waiting } from "./tokens.js";
  * @typedef {{ reason: string | null, name: string, tokens_per_second: number | null, repeats: boolean }} End
  */
 
-const WHY = /** @type {Record<string, string>} */ ({
-  stop: "complete",
-  length: "token limit",
-  cancelled: "stopped",
-  error: "failed",
-});
+/** @type {Record<string, string>} */
+const WHY = { stop: "complete", length: "token limit", cancelled: "stopped", error: "failed" };
 
 export class Pane {
   run = /** @type {Run} */ (/** @type {unknown} */ (null)); // since its first line

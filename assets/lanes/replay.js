@@ -119,8 +119,7 @@ export class Replay {
   // Other parts of the page follow: `time` is in milliseconds, and the others are steps shown, by lane.
   #seek(/** @type {number} */ time) {
     this.#time = this.#total - time < CLOSE ? this.#total : Math.max(time, 0);
-    const states = this.#panes.map((pane) => ({ pane, ...stateAt(pane, this.#time) }));
-    this.#present(states.map(({ pane, count, draft }) => [pane, count, draft]));
+    this.#present(this.#panes.map((pane) => ({ pane, ...stateAt(pane, this.#time) })));
     this.#scrubber.value = String(this.#time);
     const counts = this.#panes.map(({ made }) => made).join(" and ");
     const tokens = counts === "1" ? "1 token" : `${counts} tokens`; // of one lane, or "1 and 1 tokens"

@@ -21,9 +21,10 @@ export default function page() {
   document.addEventListener("click", (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     if (target.closest("#theme")) remember("theme", document.body.classList.toggle("dark") ? "dark" : "light");
-    const [button, link] = ["[data-presses]", "[data-opens]"].map(
-      (each) => /** @type {HTMLElement | null} */ (target.closest(each)),
-    );
+    /** @type {HTMLElement | null} */
+    const button = target.closest("[data-presses]");
+    /** @type {HTMLElement | null} */
+    const link = target.closest("[data-opens]");
     if (button) document.getElementById(String(button.dataset.presses))?.click(); // one of Gradio's
     if (!link) return;
     event.preventDefault();
@@ -85,7 +86,7 @@ function watchEvents() {
 function openPlot(/** @type {DOMStringMap} */ { opens, plotName }) {
   find(document, `#details [data-tab-id="${opens}"]`).click();
   const reach = () => {
-    const section = document.querySelector(`[data-plot="${plotName}"]:has(.plot)`); // whose script has come
+    const section = document.querySelector(`[data-plot="${plotName}"]:has(.plot[style])`); // whose value has come
     if (section?.clientWidth) section.scrollIntoView();
     else requestAnimationFrame(reach);
   };

@@ -15,8 +15,7 @@ const ROUNDING = 0.001; // milliseconds, of a time in the value
 const EMITTED = ["accepted", "remembered", "resampled", "bonus", "target"];
 
 const replay = () => findAll(document, "#lanes .replay");
-const experiments = () =>
-  findAll(document, "#details [role=tab]").filter(({ textContent }) => textContent?.trim() === "Experiments");
+const experiments = () => findAll(document, "#details [role=tab][data-tab-id=experiments]");
 
 /** The tokens of the stop's step in these states. @param {Stop} stop @param {string[]} states */
 const tokens = ({ step }, ...states) =>

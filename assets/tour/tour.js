@@ -1,6 +1,6 @@
 // The tour lies over the page and moves nothing on it. Each stop highlights the control or the tokens that it
 // is about, and is done when the visitor has used them, or has had them shown.
-import { find, findAll, findInput, listen, make, setText } from "../view/dom.js";
+import { fill, find, findAll, listen, make, setText } from "../view/dom.js";
 import { recall, remember } from "../view/storage.js";
 import { subscribe } from "../view/view.js";
 import { measured, open } from "./guess.js";
@@ -40,12 +40,12 @@ class Tour {
   /** @type {import("./guess.js").Guess | null} about the next race */
   #pending = null;
   #panel;
-  #guess;
+  #form;
 
   constructor(/** @type {HTMLElement} */ panel) {
     this.#panel = panel;
-    this.#guess = find(panel, ".guess");
-    this.#guess.addEventListener("input", () => {
+    this.#form = find(panel, "form", HTMLFormElement); // of the guess
+    this.#form.addEventListener("input", () => {
       this.#pending = this.#guessed();
       if (this.#pending) compare(open(this.#pending));
     });
@@ -67,10 +67,7 @@ class Tour {
     if (run.live && this.#pending) {
       compare(measured(this.#pending, run));
       this.#pending = null;
-      for (const input of this.#guess.querySelectorAll("input")) {
-        if (input.type === "radio") input.checked = false;
-        else input.value = "";
-      }
+      this.#form.reset();
     }
     if (this.#panel.hidden) return;
     this.#fill();
@@ -86,10 +83,7 @@ class Tour {
   tell(/** @type {string} */ event, /** @type {any} */ detail = {}) {
     const stop = this.#stop;
     if (this.#panel.hidden || !stop) return;
-    if (stop.task && BEHAVIOURS[stop.name].done(stop, event, detail) && this.#panel.dataset.state !== "done") {
-      this.#panel.dataset.state = "done";
-      find(this.#panel, ".done").textContent = "Done.";
-    }
+    if (stop.task && BEHAVIOURS[stop.name].done(stop, event, detail)) setText(find(this.#panel, ".done"), "Done.");
     this.#highlight(false);
   }
 
@@ -137,7 +131,6 @@ class Tour {
   #go(/** @type {number} */ number) {
     this.#at = Math.min(Math.max(number, 1), this.#run.stops.length + 1);
     this.#panel.hidden = false;
-    this.#panel.dataset.state = "";
     find(this.#panel, ".done").textContent = "";
     this.#fill();
     this.#keep(false);
@@ -147,14 +140,12 @@ class Tour {
   #fill() {
     const stop = this.#stop;
     const { stops, questions } = this.#run;
-    const ending = questions.length ? ASKED : NOTHING;
     const asked = find(this.#panel, ".questions");
     const button = (/** @type {string} */ name) => find(this.#panel, `[data-do=${name}]`, HTMLButtonElement);
-    setText(find(this.#panel, ".where"), stop ? `Tour, ${this.#at} of ${stops.length}` : "Tour, the end");
-    setText(find(this.#panel, "h2"), stop ? stop.title : "Three questions about this run");
-    setText(find(this.#panel, ".what"), stop ? stop.text : ending);
-    setText(find(this.#panel, ".task"), stop ? stop.task : "");
-    this.#guess.hidden = stop?.name !== "race";
+    const where = stop ? `Tour, ${this.#at} of ${stops.length}` : "Tour, the end";
+    const end = { title: "Three questions about this run", text: questions.length ? ASKED : NOTHING };
+    fill(this.#panel, { where, ...(stop ?? end) });
+    find(this.#panel, ".guess").hidden = stop?.name !== "race";
     asked.hidden = Boolean(stop);
     const details = questions.map(({ question, answer }) =>
       make("details", {}, make("summary", {}, question), make("p", {}, answer)),
@@ -185,9 +176,8 @@ class Tour {
     found.at(-1)?.scrollIntoView({ block: small ? "end" : "nearest" });
     found[0]?.scrollIntoView({ block: "nearest" });
     if (small) return;
-    const boxes = [...found, ...findAll(document, ".token-card:popover-open")].map((each) =>
-      each.getBoundingClientRect(),
-    );
+    const about = [...found, ...findAll(document, ".token-card:popover-open")];
+    const boxes = about.map((each) => each.getBoundingClientRect());
     const areas = CORNERS.map((corner) => {
       panel.dataset.corner = corner;
       const own = panel.getBoundingClientRect();
@@ -214,10 +204,9 @@ class Tour {
   }
 
   #guessed() {
-    const picked = this.#guess.querySelector("[name=guess]:checked");
-    if (!(picked instanceof HTMLInputElement)) return null;
-    const by = findInput(this.#guess, "[name=by]").valueAsNumber;
-    return { picked: picked.value, by: picked.value === "even" || !(by >= 1) ? null : by };
+    const { guess, by } = Object.fromEntries(new FormData(this.#form));
+    if (!guess) return null;
+    return { picked: String(guess), by: guess === "even" || !(Number(by) >= 1) ? null : Number(by) };
   }
 }
 
@@ -229,10 +218,10 @@ function kept() {
 
 // A line of the verdict, which is there from the guess on: nothing moves when a race ends or begins.
 function compare(/** @type {string} */ line) {
-  const place = /** @type {HTMLElement | null} */ (document.querySelector("#verdict .guessed"));
-  if (!place || place.textContent === line) return;
-  place.textContent = line;
-  place.dataset.used = "";
+  for (const place of findAll(document, "#verdict .guessed")) {
+    setText(place, line);
+    if (line) place.dataset.used = "";
+  }
 }
 
 /** The area that both cover. @param {Omit<DOMRect, "toJSON">} one @param {Omit<DOMRect, "toJSON">} other */

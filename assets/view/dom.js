@@ -46,16 +46,9 @@ export function setText(/** @type {Element} */ holder, /** @type {string} */ tex
   if (holder.textContent !== text) holder.textContent = text;
 }
 
-/**
- * Shows each field in the elements that name it by `data-field`, the root among them.
- * @param {HTMLElement} root
- * @param {Record<string, string | null>} fields
- */
-export function fill(root, fields) {
-  for (const holder of [root, ...findAll(root, "[data-field]")]) {
-    const name = holder.dataset.field;
-    if (name) setText(holder, fields[name] ?? "");
-  }
+/** Shows each field in the elements that name it by `data-field`. @param {Record<string, any>} fields */
+export function fill(/** @type {HTMLElement} */ root, fields) {
+  for (const holder of findAll(root, "[data-field]")) setText(holder, fields[String(holder.dataset.field)] ?? "");
 }
 
 /**

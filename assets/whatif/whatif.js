@@ -4,52 +4,31 @@ import plots from "../plots/plots.js";
 import { find, findInput } from "../view/dom.js";
 import { subscribe } from "../view/view.js";
 
-const percent = (/** @type {number} */ share) => `${Math.round(100 * share)} %`;
-
-/** The prediction in words, at an acceptance by its index and a draft length. */
-export function sentence(/** @type {any} */ grid, /** @type {number} */ a, /** @type {number} */ k) {
-  const even = grid.break_even[k - 1];
-  const [draft, verify, other] = grid.shares[a][k - 1];
-  return [
-    `drafting ${draft} %, verifying ${verify} %, other ${other} % of the time`,
-    `with K = ${k}, drafting pays ${even === null ? "at no acceptance" : `from an acceptance of ${percent(even)}`}`,
-    `best draft length at this acceptance: ${grid.best[a] || "0, no drafting"}`,
-  ].join(" · ");
-}
-
-/** The prediction for a pair of these sizes, in billions of weights. */
-export function ofSizes(
-  /** @type {any} */ sizes,
-  /** @type {number} */ target,
-  /** @type {number} */ draft,
-  weights = "int8",
-) {
+/**
+ * The prediction for a pair of these sizes, in billions of weights.
+ * @param {any} sizes
+ * @param {number} target
+ * @param {number} draft
+ */
+export function ofSizes(sizes, target, draft, weights = "int8") {
   if (!(target > 0 && draft > 0)) return "Type both sizes, in billions of weights.";
   if (draft > target) return "A draft model that is larger than its target gains nothing.";
   const distances = sizes.shares.map((/** @type {number} */ share) => Math.abs(Math.log((share * target) / draft)));
-  const at = distances.indexOf(Math.min(...distances));
-  const [speedup, even] = [sizes.speedup[at], sizes.break_even[at]];
+  const nearest = sizes.words[distances.indexOf(Math.min(...distances))];
   const alone = target * sizes.milliseconds[weights];
-  const said = [
-    `${speedup.toFixed(2)}× predicted with K = ${sizes.length[at]}`,
-    `at this run’s acceptance, ${sizes.acceptance}`,
-    even === null ? "it pays at no acceptance" : `it pays from ${percent(even)}`,
-  ];
-  if (alone >= sizes.least) said.push(`a token of the target alone takes at most about ${duration(alone)} here`);
-  return said.join(" · ");
+  if (alone < sizes.least) return nearest;
+  return `${nearest} · a token of the target alone takes at most about ${duration(alone)} here`;
 }
 
 const duration = (/** @type {number} */ ms) =>
   ms < 1000 ? `${Number(ms.toPrecision(2))} ms` : `${Number((ms / 1000).toPrecision(2))} s`;
 
 export default function whatIf(/** @type {import("../view/view.js").View} */ view) {
-  const frames = plots(view);
+  const { speedups, parts } = plots(view);
   const holder = find(view.element, ".what-if");
-  const reason = find(holder, ".reason");
-  const usual = String(reason.textContent);
   const acceptance = findInput(holder, "[name=acceptance]"); // an index of `grid.acceptances`
   const length = findInput(holder, "[name=length]");
-  const own = /** @type {HTMLFormElement} */ (find(view.element, ".any-sizes"));
+  const own = find(view.element, ".any-sizes", HTMLFormElement);
   let grid = /** @type {any} */ (null);
   let sizes = /** @type {any} */ (null);
 
@@ -60,22 +39,18 @@ export default function whatIf(/** @type {import("../view/view.js").View} */ vie
   }
 
   function pick() {
-    const [a, k] = [acceptance.valueAsNumber, length.valueAsNumber];
-    label(acceptance, percent(grid.acceptances[a]));
-    label(length, String(k));
-    find(holder, ".predicted b").textContent = `${grid.speedup[a][k - 1].toFixed(2)}× predicted`;
-    find(holder, ".predicted span").textContent = sentence(grid, a, k);
-
-    const even = grid.break_even[k - 1];
-    const { speedups, parts } = frames;
+    const [a, k] = [acceptance.valueAsNumber, length.valueAsNumber - 1];
+    const [at, even, speedup] = [grid.acceptances[a], grid.break_even[k], grid.speedup[a][k]];
+    label(acceptance, `${Math.round(100 * at)} %`);
+    label(length, length.value);
+    find(holder, ".predicted b").textContent = `${speedup.toFixed(2)}× predicted`;
+    find(holder, ".predicted span").textContent = grid.words[a][k];
     for (const line of speedups.figure.data) {
-      if (line.meta === "curve") line.y = grid.speedup.map((/** @type {number[]} */ row) => row[k - 1]);
-      if (line.meta === "here") [line.x, line.y] = [[grid.acceptances[a]], [grid.speedup[a][k - 1]]];
+      if (line.meta === "curve") line.y = grid.speedup.map((/** @type {number[]} */ row) => row[k]);
+      if (line.meta === "here") [line.x, line.y] = [[at], [speedup]];
       if (line.meta === "even") [line.x, line.y] = even === null ? [[], []] : [[even], [1]];
     }
-    for (const [i, part] of parts.figure.data.entries()) {
-      part.x = [...part.x.slice(0, -1), grid.milliseconds[a][k - 1][i]];
-    }
+    for (const [i, part] of parts.figure.data.entries()) part.x.splice(-1, 1, grid.milliseconds[a][k][i]);
     speedups.draw();
     parts.draw();
   }
@@ -86,14 +61,10 @@ export default function whatIf(/** @type {import("../view/view.js").View} */ vie
   }
 
   own.addEventListener("input", predict);
-  own.addEventListener("submit", (event) => event.preventDefault());
   for (const slider of [acceptance, length]) slider.addEventListener("input", pick);
   find(holder, "button").addEventListener("click", asInRun);
   subscribe(view, (value) => {
-    const shown = JSON.parse(value);
-    [grid, sizes] = [shown.grid, shown.sizes];
-    holder.dataset.state = grid ? "known" : "none";
-    reason.textContent = shown.reason || usual;
+    ({ grid, sizes } = JSON.parse(value));
     own.hidden = !sizes;
     if (sizes) predict();
     if (!grid) return;

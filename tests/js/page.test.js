@@ -1,7 +1,6 @@
 // The functions of the page that need no page.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { words } from "../../assets/cache/cache.js";
 import { momentsOf, slowSpeed, stateAt } from "../../assets/lanes/replay.js";
 import { linkTo, pythonFor } from "../../assets/page/page.js";
 import { coloured } from "../../assets/plots/plots.js";
@@ -10,7 +9,7 @@ import { overlap } from "../../assets/tour/tour.js";
 import { counted } from "../../assets/view/dom.js";
 import { recall, remember } from "../../assets/view/storage.js";
 import { changedSince } from "../../assets/view/updates.js";
-import { ofSizes, sentence } from "../../assets/whatif/whatif.js";
+import { ofSizes } from "../../assets/whatif/whatif.js";
 
 const draft = { drafted: [5, 6] };
 const STEPS = [
@@ -79,25 +78,7 @@ test("a guess is told against what was measured", () => {
   assert.match(told(null, null), /not compared/);
 });
 
-test("a prediction is in words, also where drafting never pays", () => {
-  const grid = {
-    break_even: [0.5, null],
-    shares: [
-      [
-        [10, 80, 10],
-        [20, 70, 10],
-      ],
-    ],
-    best: [0],
-  };
-  assert.match(sentence(grid, 0, 1), /drafting 10 %.*K = 1, drafting pays from an acceptance of 50 %.*0, no drafting/);
-  assert.match(sentence(grid, 0, 2), /drafting pays at no acceptance/);
-});
-
-test("a cache is told in tokens, blocks and bytes, as far as they are known", () => {
-  const kept = { kept: 1, blocks: 1, megabytes: 0.5, rolled: 2, rolled_so_far: 3 };
-  assert.equal(words(kept), "1 token, 1 block, 0.50 MB; rolled back: 2 by this step, 3 since the prompt");
-  assert.equal(words({ ...kept, kept: 2, blocks: null, rolled: null }), "2 tokens, 0.50 MB");
+test("a count of one has no plural", () => {
   assert.deepEqual([counted(0, "step"), counted(1, "step")], ["0 steps", "1 step"]);
 });
 
@@ -115,17 +96,11 @@ test("a browser that denies the storage, or holds what is no value, is one witho
 });
 
 test("a pair of typed sizes is predicted by the nearest share of its draft model", () => {
-  const sizes = {
-    ...{ acceptance: "62 %", shares: [0.1, 0.5], speedup: [1.5, 0.9], length: [3, 1], break_even: [0.4, null] },
-    ...{ milliseconds: { int8: 30, int4: 15 }, least: 7 },
-  };
-  assert.equal(
-    ofSizes(sizes, 12, 1, "int4"),
-    "1.50× predicted with K = 3 · at this run’s acceptance, 62 % · it pays from 40 % · " +
-      "a token of the target alone takes at most about 180 ms here",
-  );
-  assert.match(ofSizes(sizes, 70, 30), /^0.90×.* pays at no acceptance .* about 2.1 s here/);
-  assert.match(ofSizes(sizes, 0.1, 0.01), /it pays from 40 %$/); // smaller than the run's: no bound is known
+  const sizes = { shares: [0.1, 0.5], words: ["1.50×", "0.90×"], milliseconds: { int8: 30, int4: 15 }, least: 7 };
+  const bound = "a token of the target alone takes at most about";
+  assert.equal(ofSizes(sizes, 12, 1, "int4"), `1.50× · ${bound} 180 ms here`);
+  assert.equal(ofSizes(sizes, 70, 30), `0.90× · ${bound} 2.1 s here`);
+  assert.equal(ofSizes(sizes, 0.1, 0.01), "1.50×"); // smaller than the run's: no bound is known
   assert.match(ofSizes(sizes, Number.NaN, 1), /^Type both sizes/);
   assert.match(ofSizes(sizes, 1, 2), /larger than its target/);
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ from ui.laboratory import last_result
 from ui.plots.figure import Figure, Json, axes, bar_style, shown_lane, step_axis
 from ui.plots.plot import Plot
 from ui.plots.table import Table
-from ui.tabs.tab import RunTab
+from ui.tabs.tab import FIELDS_AND_PLOTS, RunTab
 
 _STYLES = {  # by model: colour, pattern of the bars, dash of the line
     "target": ("--verify-time", "", "solid"),
@@ -33,24 +34,21 @@ def picture(trace: Trace) -> Json:
         "kept_as": f"This run keeps its keys and values {about}",
         "block": trace.pair.get("kv_block") or 0,
         "limit": trace.pair.get("kv_memory") or 0,
-        "models": {
-            model: _steps(use, len(lane.steps)) for model, use in cache_use(trace, lane).items()
-        },
+        "models": {model: [*_steps(use)] for model, use in cache_use(trace, lane).items()},
     }
 
 
-def _steps(use: CacheUse, count: int) -> list[Json]:
+def _steps(use: CacheUse) -> Iterator[Json]:
     """One object a step; a value that the trace does not have is None."""
-    unknown = [None] * count
-    columns = {
-        "kept": use.tokens,
-        "blocks": use.blocks or unknown,
-        "megabytes": use.megabytes,
-        "rolled": use.rolled_back or unknown,
-        "rolled_so_far": use.rolled_back_so_far or unknown,
-        "pool": [asdict(pool) for pool in use.pools] if use.pools else unknown,
-    }
-    return [dict(zip(columns, step, strict=True)) for step in zip(*columns.values(), strict=True)]
+    so_far = use.rolled_back_so_far
+    for at, (kept, megabytes) in enumerate(zip(use.tokens, use.megabytes, strict=True)):
+        blocks = f"{counted(use.blocks[at], 'block')}, " if use.blocks else ""
+        words = f"{counted(kept, 'token')}, {blocks}{megabytes:.2f} MB"
+        rolled = use.rolled_back[at] if use.rolled_back else None
+        if so_far:
+            words += f"; rolled back: {rolled} by this step, {so_far[at]} since the prompt"
+        pool = asdict(use.pools[at]) if use.pools else None
+        yield {"kept": kept, "rolled": rolled, "words": words, "pool": pool}
 
 
 @cache
@@ -155,7 +153,7 @@ def _caches(trace: Trace) -> Figure:
 
 
 def _details(trace: Trace) -> Json:
-    return {"picture": picture(trace), "saved": saved()}
+    return {**picture(trace), "saved": saved(), "machine": (saved() or {}).get("where", "")}
 
 
 TAB = RunTab(
@@ -170,6 +168,6 @@ TAB = RunTab(
         ),
     ),
     template="cache/cache.html",
-    scripts=("cache/cache",),
+    scripts=(*FIELDS_AND_PLOTS, "cache/cache"),
     details=_details,
 )

@@ -17,7 +17,7 @@ from ui.plots.figure import Figure
 from ui.plots.plot import Plot, plots_json
 from ui.plots.rows import draw
 from ui.run.action import Action, Asked, StagedDisplay, Work
-from ui.tabs.tab import PLOT_SCRIPTS, Buttons, Tab
+from ui.tabs.tab import FIELDS_AND_PLOTS, Buttons, Tab
 
 if TYPE_CHECKING:
     from lab.result import Mark, Result, Rows
@@ -61,9 +61,7 @@ class ExperimentView:
 
     def add(self) -> gr.HTML:
         """Adds it to the page being built."""
-        scripts = (*PLOT_SCRIPTS, "experiments/experiment")
-        value = self.value(None, "saved")
-        return component(self.name, scripts, value, self.markup)
+        return component(self.name, FIELDS_AND_PLOTS, self.value(None, "saved"), self.markup)
 
     @property
     def action(self) -> Action:
@@ -137,7 +135,7 @@ class ExperimentView:
         shown = Shown(rows, created, None if here else race)
         plots = plots_json((self.plot,), shown, tables or not here)
         fields["plotted"] = "yes" if shown.rows else "no"
-        return encode({"plots": plots, "experiment": fields})
+        return encode({"plots": plots, **fields})
 
     def _draw(self, shown: Shown) -> Figure:
         return draw(self.experiment, shown.rows, shown.created, shown.race)

@@ -18,28 +18,24 @@ from ui.plots.certificate import CERTIFICATE
 from ui.plots.figure import Json
 from ui.plots.table import Table
 from ui.tabs.acceptance import thresholds
-from ui.tabs.tab import RunTab
+from ui.tabs.tab import FIELDS_AND_PLOTS, RunTab
 
 _BEFORE = 60  # characters of the text before the example
 
 
 def how(trace: Trace) -> Json:
-    """The data of `how.js`: fields, tables by name, and the kind of the example: a `token`, a
-    `block`, or `none`.
+    """Fields, the table of candidates, and the kind of the example: a `token`, a `block`, or
+    `none`.
     """
     lane = trace.speculative
     if trace.verifies_blocks:  # no token was rejected by itself
         step = _divided(lane) if lane else None
-        example = _block_example(trace, step) if step else _nothing()
+        example = _block_example(trace, step) if step else {}
     else:
         step = rejection(lane) if lane else None
-        example = _example(trace, step) if step else _nothing()
-    example["fields"].update(_cost_fields(trace), epsilon=f"{EPSILON:g}", delta=f"{DELTA:g}")
-    return example
-
-
-def _nothing() -> Json:
-    return {"state": "none", "fields": {}, "tables": {}}
+        example = _example(trace, step) if step else {}
+    constants = {"epsilon": f"{EPSILON:g}", "delta": f"{DELTA:g}"}
+    return {"state": "none", **example, **_cost_fields(trace), **constants}
 
 
 @cache
@@ -108,8 +104,9 @@ def _block_example(trace: Trace, step: StepRecord) -> Json:
     ]
     return {
         "state": "block",
-        "fields": {"where": f"step {step.index + 1}", "what": explained.verification},
-        "tables": {"candidates": {"columns": ["Token", "State", *columns], "rows": rows}},
+        "where": f"step {step.index + 1}",
+        "what": explained.verification,
+        "candidates": {"columns": ["Token", "State", *columns], "rows": rows},
     }
 
 
@@ -124,7 +121,8 @@ def _example(trace: Trace, step: StepRecord) -> Json:
     explained = explain(trace, SPECULATIVE, step).tokens[-1]
     before = "".join(t.text for t in lane.tokens if t.step < step.index)
     before += "".join(t.text for t in lane.emitted[step.index][:place])
-    fields = {
+    example: Json = {
+        "state": "token",
         "before": ("…" if len(before) > _BEFORE else "") + before[-_BEFORE:],
         "drafted": explained.replaces,
         "chosen": explained.name,
@@ -132,20 +130,20 @@ def _example(trace: Trace, step: StepRecord) -> Json:
         "what": explained.sentence,
     }
     if not _has_candidates(step, place):
-        return {"state": "token", "fields": fields, "tables": {}}
-    fields["note"] = f"The five most likely tokens of each model here. {probabilities(trace)}"
+        return example
+    example["note"] = f"The five most likely tokens of each model here. {probabilities(trace)}"
     target, draft = step.target_top[place], step.draft_top[place]
     if trace.greedy or trace.lossy:
         table = _agreement(trace, target, draft)
     else:
-        fields["note"] += " One that is not recorded counts as 0; shares are of these tokens alone."
+        more = "One that is not recorded counts as 0; shares are of these tokens alone."
+        example["note"] += f" {more}"
         table = _residual(
             trace,
             dict(target) | {drafted: step.target_prob[place]},
             dict(draft) | {drafted: step.draft_prob[place]},
         )
-    candidates = {"columns": table.columns, "rows": table.rows}
-    return {"state": "token", "fields": fields, "tables": {"candidates": candidates}}
+    return {**example, "candidates": {"columns": table.columns, "rows": table.rows}}
 
 
 def _agreement(trace: Trace, target: Candidates, draft: Candidates) -> Table:
@@ -206,7 +204,8 @@ def failures() -> Json:
 
 
 def _details(trace: Trace) -> Json:
-    return how(trace) | {"paper": paper(), "signatures": failures()}
+    tables = {"paper": paper(), "signatures": failures()}
+    return {**how(trace), **tables, "machines": (paper() or {}).get("where", "")}
 
 
 TAB = RunTab(
@@ -214,6 +213,6 @@ TAB = RunTab(
     title="How it works",
     plots=(CERTIFICATE,),
     template="how/how.html",
-    scripts=("how/how",),
+    scripts=FIELDS_AND_PLOTS,
     details=_details,
 )

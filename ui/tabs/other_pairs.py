@@ -51,14 +51,21 @@ def any_sizes(trace: Trace) -> Json | None:
     models = {share: expected(share, run.model) for share in _SHARES}
     step_ms = 1e3 * slow.median_step_s
     return {
-        "acceptance": percent(run.model.acceptance),
         "shares": [*models],
-        "speedup": [round(model.speedup, 4) for model in models.values()],
-        "length": [model.length for model in models.values()],
-        "break_even": [model.break_even for model in models.values()],
+        "words": [
+            f"{model.speedup:.2f}× predicted with K = {model.length} · at this run’s acceptance, "
+            f"{percent(model.acceptance)} · it pays {pays(model)}"
+            for model in models.values()
+        ],
         "milliseconds": {name: bits / 8 * 1e9 * step_ms / size for name, bits in BITS.items()},
         "least": step_ms,
     }
+
+
+def pays(model: CostModel) -> str:
+    """From where drafting pays, in words."""
+    even = model.break_even
+    return "at no acceptance" if even is None else f"from an acceptance of {percent(even)}"
 
 
 def _draw(trace: Trace) -> Figure:

@@ -17,6 +17,7 @@ from ui.run.action import Action
 from ui.run.recorded import recorded
 
 PLOT_SCRIPTS = ("plots/plots",)
+FIELDS_AND_PLOTS = ("view/fields", *PLOT_SCRIPTS)
 Buttons = dict[Action, gr.Button]
 _PLOTS_HERE = "<!-- plots -->"
 
@@ -79,7 +80,7 @@ class RunTab(Tab):
     """A tab about a run. Everything in it comes from the trace.
 
     Attributes:
-        details: returns the values, besides the plots, that the tab's own script shows.
+        details: returns the values, besides the plots, that the tab's scripts show.
     """
 
     details: Callable[[Trace], Json] = lambda _: {}

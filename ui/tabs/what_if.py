@@ -21,7 +21,7 @@ from ui.plots.plot import Plot
 from ui.plots.table import Table
 from ui.run.action import Action, Asked, StagedDisplay, Work
 from ui.tabs.acceptance import assumptions, costs_sentence
-from ui.tabs.other_pairs import OTHER_PAIRS, any_sizes
+from ui.tabs.other_pairs import OTHER_PAIRS, any_sizes, pays
 from ui.tabs.tab import RunTab
 from ui.tabs.timings import PARTS
 
@@ -88,7 +88,7 @@ def details(trace: Trace) -> Json:
     run = prediction(trace)
     if run is None:
         reason = f"No prediction: {not_predicted(trace)}."
-        return {"reason": reason, "grid": None, "sizes": None}
+        return {"state": "none", "reason": reason, "grid": None, "sizes": None}
     acceptances = _acceptances(run)
     each = [[run.at(a, k) for k in _LENGTHS] for a in acceptances]
     break_even = [one.model.break_even for one in each[0]]
@@ -96,23 +96,28 @@ def details(trace: Trace) -> Json:
         "acceptances": acceptances,
         "speedup": [[round(one.model.speedup, 4) for one in row] for row in each],
         "milliseconds": [[_milliseconds(one) for one in row] for row in each],
-        "shares": [[_percent(one) for one in row] for row in each],
+        "words": [[_words(one) for one in row] for row in each],
         "break_even": [even if even is None else round(even, 4) for even in break_even],
-        "best": [row[0].model.best_length(DRAFT_LENGTHS) for row in each],
         "run": {
             "acceptance": acceptances.index(round(run.model.acceptance, 4)),
             "length": run.model.length,
         },
     }
-    return {"reason": "", "grid": grid, "sizes": any_sizes(trace)}
+    return {"state": "known", "reason": "", "grid": grid, "sizes": any_sizes(trace)}
 
 
 def _milliseconds(one: Prediction) -> list[float]:
     return [milliseconds(one.seconds_by_part[part]) for part, _ in _DECODING]
 
 
-def _percent(one: Prediction) -> list[int]:
-    return [round(100 * one.shares[part]) for part, _ in _DECODING]
+def _words(one: Prediction) -> str:
+    model = one.model
+    draft, verify, other = (percent(one.shares[part]) for part, _ in _DECODING)
+    return (
+        f"drafting {draft}, verifying {verify}, other {other} of the time · with K = "
+        f"{model.length}, drafting pays {pays(model)} · best draft length at this acceptance: "
+        f"{model.best_length(DRAFT_LENGTHS) or '0, no drafting'}"
+    )
 
 
 def _acceptances(run: Prediction | None) -> list[float]:
@@ -275,7 +280,7 @@ TAB = RunTab(
         OTHER_PAIRS,
     ),
     template="whatif/whatif.html",
-    scripts=("whatif/whatif",),
+    scripts=("view/fields", "whatif/whatif"),
     details=details,
     actions=(Action(name="measure-costs", label=_MEASURE, start=_measure),),
 )
