@@ -11,7 +11,7 @@ from tests.traces import MARKUP, WORDS
 from ui.page import Page
 
 LANES = ("autoregressive", "speculative")
-HEIGHTS = {1366: 768, 1024: 768, 390: 844, 320: 640}  # of a window, by its width
+HEIGHTS = {1366: 768, 320: 640, 1024: 768, 390: 844}  # of a window, by its width
 SCREENS = [(width, theme) for width in HEIGHTS for theme in ("light", "dark")]
 PLAIN = WORDS
 HOSTILE = "".join(MARKUP)
