@@ -19,7 +19,7 @@ from lab.studies import drafters, identical, lengths, ratio, request, signatures
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly, setup
+from tests.fake_dolly import Everything, FakeDolly, setup
 from tests.served import PLAIN, opened, served, status_says
 from tests.traces import alone, ran
 from ui.tabs import experiments as tab
@@ -467,6 +467,7 @@ def test_where_a_pass_lies_between_memory_and_computing_is_measured_on_the_page(
     seconds = {count: [(9 + count) / 1e3] for count in widths.WIDTHS} | {128: [0.064]}
     rows = (*widths.rows_of("any", 8_000_000, seconds, bandwidth=2e9),)
     result = Result(rows=rows, done=1, planned=1)
+    monkeypatch.setattr(Everything, "folder", lambda *of: None)
     monkeypatch.setattr(widths, "measured", lambda *given: iter([result]))
     of_passes = card(page, "widths")
     of_passes.get_by_role("button", name="here").click()
