@@ -17,7 +17,7 @@ from pipeline.decoding.race import Mode, lanes_of, schedule_of
 from pipeline.decoding.verification import find_verifier
 from pipeline.environment import MemoryUse
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import Example, Model, Pair
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS, Example, Model, Pair
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 from pipeline.request import Request
@@ -36,7 +36,10 @@ PAIR = Pair(
     note="Tables, not models.",
     target=Model("fake/target"),
     draft=Model("fake/draft"),
-    examples=(Example("An example", "Say something", "about this"),),
+    examples=(  # as many and as long as the page of the embedded pair has
+        Example("An example", "Say something", "about this"),
+        *PAIRS[DEFAULT_PAIR].examples[1:],
+    ),
 )
 PROMPT = (1, 2)
 

@@ -11,6 +11,8 @@ from tests.traces import MARKUP, WORDS
 from ui.page import Page
 
 LANES = ("autoregressive", "speculative")
+HEIGHTS = {1366: 768, 320: 640, 1024: 768, 390: 844}  # of a window, by its width
+SCREENS = [(width, theme) for width in HEIGHTS for theme in ("light", "dark")]
 PLAIN = WORDS
 HOSTILE = "".join(MARKUP)
 FIELDS = (
@@ -111,6 +113,26 @@ def fit(page, width, height, theme="light"):
     page.set_viewport_size({"width": width, "height": height})
     page.evaluate("dark => document.body.classList.toggle('dark', dark)", theme == "dark")
     page.evaluate(STEADY)
+
+
+def box(page, selector):
+    """Left, top, right and bottom."""
+    found = page.locator(selector).bounding_box()
+    return found["x"], found["y"], found["x"] + found["width"], found["y"] + found["height"]
+
+
+TALL = """(labels) => [...document.querySelectorAll(labels)].filter((each) => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    const words = [...range.getClientRects()].filter(({ width }) => width > 1);
+    const height = Math.max(...words.map((each) => each.bottom - words[0].top));
+    return each.checkVisibility() && height > 1.9 * parseFloat(getComputedStyle(each).lineHeight);
+}).map((each) => each.textContent)"""
+
+
+def wrapped(page, labels):
+    """Those that have more than one line."""
+    return page.evaluate(TALL, labels)
 
 
 def publish(page, view, value):

@@ -3,9 +3,8 @@
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.served import fit, open_settings, opened, run, wait_for_end
+from tests.served import fit, opened, wait_for_end
 from ui.link import STOPS
-from ui.tabs.registry import TABS
 
 THEMES = ("light", "dark")
 
@@ -20,10 +19,8 @@ def violations(page, part=None):
     }
 
 
-def test_axe_finds_nothing_serious(browser, url):
-    """At any stop of the tour; and after a race, with open settings and all tabs at once, which
-    takes a tenth of the time of one after the other.
-    """
+def test_axe_finds_nothing_serious_at_any_stop_of_the_tour(browser, url):
+    """And after a race: `tests/test_screens.py`."""
     with opened(browser, url) as page:
         page.emulate_media(reduced_motion="reduce")  # a theme fades in
         assert violations(page) == {}
@@ -33,21 +30,6 @@ def test_axe_finds_nothing_serious(browser, url):
                 fit(page, 1366, 768, theme)
                 assert violations(page, "[data-testid=tour]") == {}
             page.locator("[data-testid=tour] [data-do=next]").click()
-
-        open_settings(page)
-        run(page)
-        wait_for_end(page)
-        page.get_by_label("show rejected drafts").check()
-        for tab in TABS:
-            page.get_by_role("tab", name=tab.title, exact=True).click()
-            page.locator(f"#{tab.name}").wait_for()
-        page.add_style_tag(content="[role=tabpanel] { display: block !important }")
-        for tab in TABS:
-            expect(page.locator(f"#{tab.name}")).to_be_visible()
-        for width in (360, 1366):
-            for theme in THEMES:
-                fit(page, width, 768, theme)
-                assert violations(page) == {}
 
 
 def focused(page):

@@ -144,7 +144,7 @@ def test_an_example_fills_the_form_and_runs_it(page, dolly):
     page.locator(".panes[data-source=live]").wait_for()
     wait_for_end(page)
     assert len(dolly.started) == started + 1
-    (example,) = dolly.pair.examples
+    example, *_ = dolly.pair.examples
     assert dolly.last_trace().request == Request(example.instruction, example.context).recorded
 
 

@@ -15,11 +15,11 @@ from lab.prompts import KINDS
 from lab.registry import STUDIES, find_study
 from lab.result import Column, Mark, Result
 from lab.saved import Saved, path_of, save, saved
-from lab.studies import drafters, identical, lengths, ratio, request, signatures, typical
+from lab.studies import drafters, identical, lengths, ratio, request, signatures, typical, widths
 from pipeline.dolly import Dolly
 from pipeline.environment import MemoryUse
 from pipeline.request import Request
-from tests.fake_dolly import FakeDolly, setup
+from tests.fake_dolly import Everything, FakeDolly, setup
 from tests.served import PLAIN, opened, served, status_says
 from tests.traces import alone, ran
 from ui.tabs import experiments as tab
@@ -409,18 +409,6 @@ def card(page, name):
     return of_study
 
 
-@pytest.mark.parametrize("width", [1366, 390])
-def test_the_studies_are_an_index_of_questions_in_one_column(browser, url, width):
-    with opened(browser, url, width) as page:
-        page.get_by_role("tab", name="Experiments").click()
-        summaries = page.locator(".experiment > summary")
-        expect(summaries).to_contain_text([view.experiment.question for view in VIEWS])
-        boxes = [summary.bounding_box() for summary in summaries.all()]
-        assert len({box["x"] for box in boxes}) == 1
-        assert page.locator("#details").bounding_box()["height"] < 110 * len(VIEWS)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
 def test_the_page_shows_the_committed_results_at_once_and_runs_only_short_studies(page):
     for view in VIEWS:
         of_view, texts = card(page, view.experiment.name), shown(view, None, "saved")
@@ -467,6 +455,26 @@ def test_a_study_is_run_on_the_page_stopped_there_and_fails_in_one_line(page, do
     of_request.locator(".start").wait_for()
     texts = shown(REQUEST, None, "saved")  # the committed result is back
     expect(of_request.locator(".came-out")).to_have_text(texts["sentence"])
+
+
+def test_where_a_pass_lies_between_memory_and_computing_is_measured_on_the_page(page, monkeypatch):
+    """Of any model whose passes of n tokens take 9 + n ms, and one of 128 tokens 64 ms."""
+    seconds = {count: [(9 + count) / 1e3] for count in widths.WIDTHS} | {128: [0.064]}
+    rows = (*widths.rows_of("any", 8_000_000, seconds, bandwidth=2e9),)
+    result = Result(rows=rows, done=1, planned=1)
+    monkeypatch.setattr(Everything, "folder", lambda *of: None)
+    monkeypatch.setattr(widths, "measured", lambda *given: iter([result]))
+    of_passes = card(page, "widths")
+    of_passes.get_by_role("button", name="here").click()
+    of_passes.locator(".measured", has_text="Measured here").wait_for()
+    expect(of_passes.locator(".came-out")).to_have_text(widths.STUDY.conclude(rows))
+    drawn = "({ data }) => data.map(({ x, y }) => [x, y])"
+    lines = of_passes.locator(".plot").evaluate(drawn)
+    assert [x for x, _ in lines] == [[*widths.WIDTHS]] * 4
+    measured, separate, *limits = (y for _, y in lines)
+    assert measured == pytest.approx([9 + count for count in widths.WIDTHS])
+    assert separate == pytest.approx([10 * count for count in widths.WIDTHS])
+    assert limits == [pytest.approx([4] * 9), pytest.approx([n / 2 for n in widths.WIDTHS])]
 
 
 def test_a_study_waits_for_the_run_before_it(browser):

@@ -91,6 +91,12 @@ def test_the_end_of_a_race_is_whole_and_a_late_stop_changes_nothing(session):
     assert [path.suffix for path in files.paths] == [".json", ".csv"]
     assert session.stop() == last
     assert session.files() is files
+    kept = json.loads(first)["run"]  # by the browser, for a reload
+    assert Session().files(kept) is files
+    assert Session().files() is Session().files("another") is None
+    session.close()
+    del files
+    assert Session().files(kept) is None
 
 
 @pytest.mark.parametrize("exact", [True, False])

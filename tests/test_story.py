@@ -7,6 +7,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.served import (
+    HEIGHTS,
+    SCREENS,
+    box,
     fit,
     open_settings,
     opened,
@@ -16,14 +19,13 @@ from tests.served import (
     status_says,
     to_the_end,
     wait_for_end,
+    wrapped,
 )
 from tests.traces import VARIED, ran
 from ui.component import encode
 from ui.run.recorded import recorded
+from ui.run.repeated import TIMES
 from ui.verdict import verdict
-
-HEIGHTS = {1366: 768, 1024: 768, 390: 844, 320: 640}
-SCREENS = [(width, theme) for width in HEIGHTS for theme in ("light", "dark")]
 
 
 @pytest.fixture(scope="module")
@@ -34,20 +36,18 @@ def page(browser, server):
         yield page
 
 
-@pytest.fixture(params=SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
+@pytest.fixture(scope="module", params=SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
 def screen(request, page):
-    """That page, and the width of the screen that it is on."""
+    """That page with the recorded run, and the width of the screen that it is on."""
     width, theme = request.param
+    page.keyboard.press("Escape")  # closes a card
+    publish(page, "verdict", encode(TOLD))
     fit(page, width, HEIGHTS[width], theme)
+    page.evaluate("scrollTo(0, 0)")
     return page, width
 
 
-def box(page, selector):
-    """Left, top, right and bottom."""
-    found = page.locator(selector).bounding_box()
-    return found["x"], found["y"], found["x"] + found["width"], found["y"] + found["height"]
-
-
+TOLD = verdict(recorded(), "Recorded")
 UNASKED = ("K=", "of tested drafts", "0.05×", "milliseconds")
 
 
@@ -80,19 +80,39 @@ def test_the_first_screen_tells_what_happens_before_anybody_asks(screen):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-TALL = """() => [...document.querySelectorAll(
-    "h1, #header button, #ask button, .replay button, #details [role=tab], #verdict dd"
-)].filter((each) => {
-    const range = document.createRange();
-    range.selectNodeContents(each);
-    const words = [...range.getClientRects()].filter(({ width }) => width > 1);
-    const height = Math.max(...words.map((each) => each.bottom - words[0].top));
-    return each.checkVisibility() && height > 1.9 * parseFloat(getComputedStyle(each).lineHeight);
-}).map((each) => each.textContent)"""
+LABELS = "h1, #header button, #ask button, .replay button, #details [role=tab], #verdict dd"
+SQUARES = """() => ["autoregressive", "speculative"].map((lane) => {
+    const last = [...document.querySelectorAll(`[data-lane=${lane}] .tok[data-end] > span`)].at(-1);
+    const { width, height, backgroundColor } = getComputedStyle(last, "::before");
+    return [width, height, backgroundColor];
+})"""
 
 
-def test_labels_are_on_one_line(screen):
-    assert screen[0].evaluate(TALL) == []
+def test_labels_are_on_one_line_and_the_end_token_is_one_square_on_both_sides(screen):
+    page, _ = screen
+    assert wrapped(page, LABELS) == []
+    one, other = page.evaluate(SQUARES)
+    assert one == other == ["8px", "8px", other[2]]
+
+
+HEADER = """() => {
+    const [header, dot] = ["header", ".dot"].map((e) => document.querySelector(`#header ${e}`));
+    const of = (state, waiting) => {
+        header.dataset.state = state;
+        header.toggleAttribute("data-waiting", waiting);
+        const { content } = getComputedStyle(header.querySelector(".now"), "::after");
+        const line = header.querySelector("[data-testid=status]").checkVisibility();
+        return [getComputedStyle(dot).backgroundColor, line, content];
+    };
+    return [of("ended", false), of("ready", true), of("ready", false)];
+}"""  # of a lost race, in the queue, and ready, as at first
+
+
+def test_the_header_is_green_for_no_loss_and_says_ready_to_nobody_in_the_queue(screen):
+    lost, queued, ready = screen[0].evaluate(HEADER)
+    assert len({lost[0], queued[0], ready[0]}) == 3
+    assert queued[1:] == [False, '"In the queue"']
+    assert lost[1:] == ready[1:] == [True, "none"]
 
 
 LONG = {
@@ -106,8 +126,36 @@ LONG = {
 }
 
 
-def test_the_verdict_says_all_of_it(screen):
+ENDS = (  # how a race may end: changed fields of its verdict
+    {
+        "why": "The machine was busy: 13 of 180 steps took over three times the median of their "
+        "kind, and count as that.",
+        "again": "Measure again",
+    },
+    {
+        "mark": "differs",
+        "same": "Not identical.",
+        "same_text": "The first 42 tokens agree, then the texts differ. With these settings "
+        "rounding depends on the number of tokens in a forward pass; the default settings avoid "
+        "that.",
+    },
+    {
+        "headline": "1.0× — slower",
+        "headline_label": "per decoded token; 12 runs of this race: 0.87× to 11.31×",
+        "rates": "1234 → 2345",
+        "counts": "of tested drafts accepted (123 of 156); 62 % of all drafts; 40 of 140 rounds "
+        "without a draft",
+    },
+)
+
+
+def test_the_verdict_moves_nothing_however_a_race_ends_and_says_all_of_it(screen):
     page, width = screen
+    tops = "['.panes', '#timeline'].map((part) => document.querySelector(part).offsetTop)"
+    before = page.evaluate(tops)
+    for end in ENDS:
+        publish(page, "verdict", encode(TOLD | end))
+        assert page.evaluate(tops) == before, end
     publish(page, "verdict", encode(verdict(ran(VARIED)) | LONG))
     expect(page.locator("#verdict .watch")).to_be_visible()
     _, _, right, bottom = box(page, "#verdict .words")
@@ -130,18 +178,6 @@ def test_a_pinned_card_leaves_run_and_the_verdict_free(screen):
         assert bottom <= page.viewport_size["height"]
 
 
-OVERLAPS = """() => {
-    const frame = (e) => e?.getBoundingClientRect() ?? { width: 0 };
-    const hit = (a, b) => a.width && b.width && a.left < b.right - 1 && b.left < a.right - 1
-        && a.top < b.bottom - 1 && b.top < a.bottom - 1;
-    return [...document.querySelectorAll("[data-plot]:has(.main-svg)")].filter((plot) => {
-        const legend = frame(plot.querySelector(".legend"));
-        const others = plot.querySelectorAll(".barlayer .point path, .xtick text, .note");
-        return [...others].some((other) => hit(legend, frame(other)));
-    }).map((plot) => plot.dataset.plot);
-}"""
-
-
 def test_a_disturbed_race_is_measured_again_at_a_click_or_key_which_closes_a_pinned_card(
     page, dolly
 ):
@@ -157,18 +193,13 @@ def test_a_disturbed_race_is_measured_again_at_a_click_or_key_which_closes_a_pin
         expect(card).to_be_hidden()
         wait_for_end(page)
     assert len(dolly.started) == 2
-
-
-def test_after_a_resize_no_legend_runs_over_bars_or_notes(page):
-    plots = page.locator("[data-plot=timeline] .plot, [data-plot=lanes] .plot")
-    wide = "e => e.querySelector('.main-svg')?.clientWidth === e.offsetWidth"
-    for width in (320, 1666, 1366, 320, 1324, 1024, 320, 690, 390, 620, 320):
-        fit(page, width, 768)
-        for plot in plots.all():
-            plot.scroll_into_view_if_needed()
-            plot.locator(".main-svg").first.wait_for()
-            page.wait_for_function(wide, arg=plot.element_handle())
-        assert page.evaluate(OVERLAPS) == []
+    page.mouse.move(0, 0)
+    for width, theme in SCREENS:
+        fit(page, width, HEIGHTS[width], theme)
+        page.evaluate("scrollTo(0, 0)")
+        assert box(page, ".pane .text >> nth=0")[1] < HEIGHTS[width] - 90
+        expect(page.locator("#verdict .figures dd").nth(1)).to_be_in_viewport(ratio=1)
+        expect(page.locator("#stop")).to_be_disabled()
 
 
 def test_settings_are_grouped_and_what_differs_is_marked(page):
@@ -186,9 +217,23 @@ def test_settings_are_grouped_and_what_differs_is_marked(page):
     assert [each.inner_text() for each in infos if each.evaluate(marked) != "none"] == [
         "Temperature"
     ]
-    for width, theme in SCREENS:
-        fit(page, width, HEIGHTS[width], theme)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_race_is_repeated_in_the_background_and_stopped(page, dolly):
+    run(page)
+    wait_for_end(page)
+    answers = shown(page, "speculative")
+    dolly.pause = 0.002
+    page.get_by_role("tab", name="Timings").click()
+    page.get_by_role("button", name="Run ten times").click()
+    races = page.locator("#races")
+    races.get_by_text("95 % interval").wait_for()
+    expect(page.locator("#stop")).to_be_enabled()
+    assert shown(page, "speculative") == answers
+    page.get_by_test_id("stop").click()
+    status_says(page, "Stopped")
+    expect(races).to_contain_text("of 10 races: ", use_inner_text=True)
+    assert len(dolly.started) < 1 + TIMES
 
 
 def test_a_reload_keeps_question_and_result_and_offers_the_tour_no_second_time(browser, url, dolly):
@@ -208,3 +253,6 @@ def test_a_reload_keeps_question_and_result_and_offers_the_tour_no_second_time(b
         assert shown(page, "speculative") == answers
         assert page.locator("#verdict .figures").inner_text() == told
         assert len(dolly.started) == 1
+        with page.expect_download() as download:
+            page.locator("#trace").click()
+        assert download.value.path().read_text("utf-8") == dolly.last_trace().to_json()

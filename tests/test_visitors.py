@@ -53,7 +53,7 @@ def test_one_race_at_a_time_and_who_waits_sees_the_queue(browser, url, dolly):
         assert len(dolly.started) == started
         expect(second.locator(".panes[data-source=live]")).to_have_count(0)
         expect(place).to_be_visible()
-        expect(second.locator("#header header[data-waiting]")).to_have_count(1)
+        expect(second.get_by_test_id("status")).to_be_hidden()  # it says that all is ready
         assert "The first asks" not in second.content()
         dolly.pause = 0.0
         wait_for_end(first)

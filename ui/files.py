@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from pipeline.trace.record import Trace
 from ui.tabs.steps import steps_table
 
 
 class Files:
-    """Temporary files with a trace as JSON and its steps as CSV. Gradio serves its own copies."""
+    """Temporary files with a trace as JSON and its steps as CSV. Gradio serves its own copies.
 
-    def __init__(self, trace: Trace) -> None:
+    Args:
+        run: its id on the page, which finds them in `OF_RUN` as long as they are there.
+    """
+
+    def __init__(self, trace: Trace, run: str) -> None:
+        OF_RUN[run] = self
         self._folder = tempfile.TemporaryDirectory(prefix="dolly-")
         when = trace.created[:19].replace(":", "")
         self.trace = self._write(f"dolly-trace-{when}.json", trace.to_json())
@@ -30,3 +36,6 @@ class Files:
         path = Path(self._folder.name) / name
         path.write_text(text, encoding="utf-8", newline="")
         return path
+
+
+OF_RUN: WeakValueDictionary[str, Files] = WeakValueDictionary()

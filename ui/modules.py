@@ -37,18 +37,21 @@ async def _module(request: Request) -> Response:
 ROUTE = Route(f"/modules/{_VERSION}/{{name:path}}", _module)
 
 
+def load(names: Sequence[str]) -> str:
+    """JavaScript that loads those modules: files of `assets/`, without `.js`."""
+    return (
+        f"Promise.all({json.dumps([f'modules/{_VERSION}/{name}.js' for name in names])}"
+        ".map((path) => import(new URL(path, document.baseURI))))"
+    )
+
+
 def call(names: Sequence[str], view: str = "") -> str:
     """JavaScript that loads those modules, and calls the default export of each in turn.
 
     Args:
-        names: files of `assets/`, without `.js`.
         view: the argument of the call.
     """
-    return (
-        f"Promise.all({json.dumps([f'modules/{_VERSION}/{name}.js' for name in names])}"
-        ".map((path) => import(new URL(path, document.baseURI))))"
-        f".then((modules) => modules.forEach((each) => each.default({view})))"
-    )
+    return f"{load(names)}.then((modules) => modules.forEach((each) => each.default({view})))"
 
 
 def preloads() -> str:

@@ -199,7 +199,7 @@ class Page:
         for name, tab in self._tabs.items():
             tab.select(partial(self.select_tab, name), **at_once)
 
-        updates, _ = self._outputs
+        updates, lines = self._outputs
         controls.load.click(
             self.change_pair,
             inputs=[session, controls.pair, controls.fields["drafter"]],
@@ -215,6 +215,13 @@ class Page:
             **at_once,
         )
         filled.then(**controls.marking)
+        filled.then(  # after a reload, with the id of the run that the browser has kept
+            self.offer_files,
+            **at_once | {"inputs": [session, lines]},
+            outputs=self._downloads,
+            js=f"(session) => {modules.load(['view/view'])}"
+            r""".then(() => [session, /"run":"(\w*)"/.exec(views.lanes)?.[1] ?? ""])""",
+        )
 
     # --- handlers --------------------------------------------------------------------------------
 
@@ -255,9 +262,9 @@ class Page:
         except Exception as error:
             return self._show(session, Changes(notice=logged_line(error, "trace file")))
 
-    def offer_files(self, session: Session) -> list[Any]:
-        """Shows the download buttons once a run has ended."""
-        files = session.files()
+    def offer_files(self, session: Session, kept: str | None = None) -> list[Any]:
+        """Shows the download buttons once a run has ended, and for one that outlived a reload."""
+        files = session.files(kept or "")
         if files is None:
             return [gr.skip() for _ in self._downloads]
         return [gr.DownloadButton(value=path, visible=True) for path in files.paths]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pipeline.errors import UserError
 from pipeline.models.pairs import Pair
 from pipeline.request import Request
 from pipeline.trace.record import Trace
-from ui.files import Files
+from ui.files import OF_RUN, Files
 from ui.header import Status
 from ui.run.action import Action, Asked
 from ui.run.activity import Activity
@@ -39,6 +40,7 @@ class Session:
         self.tab = TABS[0].name
         self._activity: Activity | None = None
         self._run: Running | None = None
+        self._id = ""  # of the last run, on the page; nobody guesses it
         self._files: Files | None = None
         self._pair: Pair | None = None
         self._memory = AnswerMemory()
@@ -54,10 +56,10 @@ class Session:
         """
         run = engine.start(request, mode, self._memory_of(engine))
         self.close()
-        self._run = run
+        self._run, self._id = run, uuid.uuid4().hex
         self.view_state = ViewState()  # the views have what it held by now
         speedups = self._speedups_of((request, mode, engine.pair))
-        display = RaceDisplay(run, engine, speedups, turn.taken)
+        display = RaceDisplay(self._id, run, engine, speedups, turn.taken)
         self._activity = Activity(turn.run(iter(run)), display, _REST)
         try:
             yield from self._activity.follow(lambda: self.tab)
@@ -117,19 +119,22 @@ class Session:
         if self.busy:
             raise UserError("trace file", file.name, "stop the run first")
         trace = read_trace(file)
-        changes = replayed(trace, f"Loaded · {file.name}")
+        name = uuid.uuid4().hex
+        changes = replayed(trace, f"Loaded · {file.name}", name)
         self.close()
-        self._files = Files(trace)
+        self._files = Files(trace, name)
         status = Status("opened", "Trace opened")
         return replace(changes, status=status, notice="")
 
-    def files(self) -> Files | None:
-        """The files of the last run or opened trace, to download; None before the run has ended."""
+    def files(self, kept: str = "") -> Files | None:
+        """The files of the last run or opened trace, to download; None before the run has ended.
+        Without one, as after a reload, those of the run whose id the browser has kept.
+        """
         if self._files is None and self._run:
             trace = self._run.trace()
             if all(lane.finish for lane in trace.lanes.values()):
-                self._files = Files(trace)
-        return self._files
+                self._files = Files(trace, self._id)
+        return self._files or (None if self._run else OF_RUN.get(kept))
 
     def close(self) -> None:
         """Drops the last run and deletes its files."""

@@ -33,8 +33,6 @@ _SETTINGS = (
 _ERRORS = 1.96  # standard errors, of a 95 % interval: a reason holds at its favourable end too
 _WIDE = 1.5  # ratio of an interval's ends above which the interval is shown
 _NONE = "–"
-_HEALTHY = "Nothing unusual."
-_CHECKED = "Acceptance, text, memory and logits are checked while a race runs."
 _ALIKE = "Same distribution"
 _RACING = ("even", "Racing…", "per decoded token", ", so far")
 
@@ -78,21 +76,17 @@ def verdict(
         "same": claim,
         "same_text": reason,
         "racing": "" if _ended(trace) else "yes",
-        **_watch(signatures(trace) if found is None else found, bool(disturbed)),
+        **_watch(signatures(trace) if found is None else found),
         "proof": proof,
     }
 
 
-def _watch(found: Sequence[Signature], disturbed: bool) -> dict[str, str]:
+def _watch(found: Sequence[Signature]) -> dict[str, str]:
     """The names of the signatures, and what is known of them with what to do."""
-    if not found and disturbed:
-        return {"alarm": "", "signature": "", "signature_text": ""}
-    if not found:
-        return {"alarm": "", "signature": _HEALTHY, "signature_text": _CHECKED}
-    first, *others = (signature.title for signature in found)
-    names = ". ".join([first, *others])
+    names = " ".join(f"{signature.title}." for signature in found)
     texts = " ".join(f"{_sentence(each.finding)} {_sentence(each.remedy)}" for each in found)
-    return {"alarm": found[0].name, "signature": f"{names}.", "signature_text": texts}
+    alarm = found[0].name if found else ""
+    return {"alarm": alarm, "signature": names, "signature_text": texts}
 
 
 def _sentence(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
@@ -28,9 +27,13 @@ _FIRST_DRAWING = 0.25  # seconds from the start; a race of a small pair takes a 
 _SLOW_PERIOD = 1.0  # seconds between two drawings of the verdict, the timeline and the plots
 
 
-def replayed(trace: Trace, label: str) -> Changes:
-    """The view of a recorded run, with a badge of the label, the machine and the date."""
-    transcript = Transcript(uuid.uuid4().hex, trace, badge(label, trace))
+def replayed(trace: Trace, label: str, run: str = "recorded") -> Changes:
+    """The view of a recorded run, with a badge of the label, the machine and the date.
+
+    Args:
+        run: its id among the runs of a page.
+    """
+    transcript = Transcript(run, trace, badge(label, trace))
     transcript.end(trace)
     return _whole(trace, transcript, verdict(trace, label), live=False)
 
@@ -40,12 +43,14 @@ class RaceDisplay:
     the plots of the selected tab.
 
     Args:
+        name: its id among the runs of a page.
         earlier: the speedups of the same race, run before.
         waiting: it begins only after another run.
     """
 
     def __init__(
         self,
+        name: str,
         run: Running,
         engine: Engine,
         earlier: Sequence[float] = (),
@@ -55,7 +60,7 @@ class RaceDisplay:
         self._earlier = earlier
         self._memory: dict[str, MemoryUse] = {}  # the most that was used of each limit
         self._found: tuple[Signature, ...] = ()
-        self._transcript = Transcript(uuid.uuid4().hex, run.trace())
+        self._transcript = Transcript(name, run.trace())
         self._waiting = waiting
         self._quarter = -1 if waiting else 0  # announced
         self._tab = ""
