@@ -19,6 +19,7 @@ from pipeline.request import Request
 from pipeline.trace.reader import parse_trace
 from tests.fake_dolly import FakeDolly, action, asked, loader_of
 from tests.served import (
+    HEIGHTS,
     HOSTILE,
     LANES,
     MARKUP,
@@ -327,11 +328,14 @@ def assert_still(page):
     assert sum(score for score, *_ in shifts) < 0.02, shifts
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (768, 1024), (1366, 768)])
-def test_nothing_jumps_after_the_first_paint_nor_in_a_race(browser, url, dolly, width, height):
+@pytest.mark.parametrize(
+    ("width", "theme"), [(320, "dark"), (390, "light"), (1024, "dark"), (1366, "light")]
+)
+def test_nothing_jumps_after_the_first_paint_nor_in_a_race(browser, url, dolly, width, theme):
     dolly.texts, dolly.pause = VARIED, 0.01  # a text that does not repeat itself
     with closing(browser.new_page()) as page:
-        page.set_viewport_size({"width": width, "height": height})
+        page.set_viewport_size({"width": width, "height": HEIGHTS[width]})
+        page.emulate_media(color_scheme=theme)
         page.add_init_script(SHIFTS)
         page.goto(url)
         status_says(page, "Ready")
