@@ -107,8 +107,8 @@ RECIPE = Recipe(
     teacher_sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     target=Phase("target", (4e-4, 0.0), steps=235, int4_group=64, rank=32),  # an epoch
     repetition=Phase("repetition", (1e-4, 0.0), steps=64, warmup=6, int4_group=64, rank=8),
-    instructions=Instructions(batches=30),
-    answers=Answers(instructions=60000, sampled=2304),
+    instructions=Instructions(batches=10),
+    answers=Answers(instructions=60000, sampled=6000),
     draft=Draft(),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
     block=Block(),
