@@ -59,6 +59,19 @@ TINY = Recipe(
 )
 
 
+OWN = target.OWN
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_records(tmp_path_factory):
+    """Of our own; all would be most of what the tiny model reads."""
+    few = tmp_path_factory.mktemp("own") / OWN.name
+    few.write_text("".join(OWN.read_text().splitlines(keepends=True)[:40]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "OWN", few)
+        yield
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return write_archives(tmp_path_factory.mktemp("data"))
@@ -445,7 +458,8 @@ def test_a_bad_answer_of_the_larger_model_is_left_out(made, answer, kept):
         assert teacher.acceptable(text, tokenizer, end) == (answer if kept and ended else "")
 
 
-def test_our_own_records_are_well_formed(data, tmp_path):
+def test_our_own_records_are_well_formed(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(target, "OWN", OWN)
     records = target.own_records(Command(tmp_path, data))
     assert len(records) >= 160
     assert len({record.question for record in records}) == len(records)
@@ -506,30 +520,28 @@ def test_the_loss_of_a_repetition_is_least_at_half_of_the_chance_before(share, l
     assert loss > lowest - 1e-5
 
 
-def test_a_sentence_that_is_repeated_becomes_less_likely(made, elsewhere):
-    command = elsewhere(target.TUNED, base.BASE)
+def test_a_model_that_goes_on_with_a_sentence_is_cured(made):
     tokens = target.load_tokenizer(made.work / target.TUNED)
-    phrase = tokens.encode(" It says its own name, and then it says its own name too.")
-    lines = [
-        [number, prompt, [*phrase, tokens.vocab[END_KEY]]]
-        for number, prompt, _ in read_lines(made.work / repetition.ANSWERS)
-    ]
-    kept = command.work / repetition.ANSWERS
-    kept.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    repetition.main(command)
+    model = target.load_model(made.work / target.TUNED)
+    prompt, sentence = tokens.ask("Why?"), tokens.encode(" It knows its name.")
+    size, prefix = len(sentence), tokens.shared_prefix
+    text = generation.Text(0, prompt, [*sentence, tokens.vocab[END_KEY]])
 
-    def chances(folder):
-        """Of the phrase, in nats: the first time, and the second."""
-        ids = [*lines[0][1], *phrase * 2]
+    def train(example, loss):
+        batch = next(packing.pack([example], prefix, 448, 1, 0))
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        for _ in range(40):
+            optimiser.zero_grad()
+            loss(model, batch).backward()
+            optimiser.step()
         with torch.inference_mode():
-            rows = target.load_model(folder).eval()(torch.tensor([ids])).logits[0].log_softmax(-1)
-        told = [float(rows[at - 1, ids[at]]) for at in range(len(ids))][-2 * len(phrase) :]
-        return sum(told[: len(phrase)]), sum(told[len(phrase) :])
+            rows = model(torch.tensor([[*prompt, *sentence * 3]])).logits[0, -size - 1 : -1]
+        chances = rows.softmax(-1)[range(size), sentence]
+        return float(chances.mean())  # of the third time
 
-    (first, second), (first_before, second_before) = map(
-        chances, (command.work / target.TARGET, made.work / target.TUNED)
-    )
-    assert second - first < second_before - first_before
+    looping = packing.example(len(prefix), prompt, sentence * 4)
+    assert train(looping, target.next_token_loss) > 0.9
+    assert train(repetition.repetition(text, tokens, Random(0)), repetition.loss) < 0.4
 
 
 def test_the_draft_is_layers_of_the_target_over_frequent_tokens(made):
