@@ -69,8 +69,12 @@ def training_records_by_id(data: Path) -> dict[int, Record]:
     return {number: each for number, each in dolly(data).items() if each.question not in tested}
 
 
-def own_instructions(path: Path) -> list[Record]:
-    """Those of a user's file: a line of JSON each, {"instruction", "context"}, or plain text.
+def own_instructions(path: Path, held_out: bool = False) -> list[Record]:
+    """Those of a user's file: a line of JSON each, {"instruction", "context"}, or plain text. One
+    line of thirty is held out.
+
+    Args:
+        held_out: returns these, and else all others.
 
     Raises:
         UserError: the file is not there, is empty, or a line is damaged.
@@ -78,16 +82,17 @@ def own_instructions(path: Path) -> list[Record]:
     records = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, 1):  # noqa: B007  # the error names it
+        for number, line in enumerate(lines, 1):  # the error names it
             if line.strip():
                 row = json.loads(line) if line.startswith("{") else {"instruction": line}
-                records.append(_record({"response": ""} | row))
+                if _is_held_out({"id": number}) == held_out:
+                    records.append(_record({"response": ""} | row))
     except (OSError, UnicodeDecodeError):
         raise UserError("instructions", str(path), "is not there, or is no text in UTF-8") from None
     except (ValueError, KeyError, AttributeError):
         where, remedy = f"{path.name}, line {number}", 'must be JSON with "instruction", or text'
         raise UserError("instructions", where, remedy) from None
-    if not records:
+    if not (records or held_out):
         raise UserError("instructions", str(path), "is empty; write an instruction a line")
     return records
 

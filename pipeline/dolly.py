@@ -297,6 +297,8 @@ class Dolly:
             block_draft=partial(block.block_draft, self._draft_vocab) if block else None,
             memory=AnswerMemory() if memory is None else memory,
             costs=lambda: models.costs,
+            draft_acceptance=draft.acceptance if draft else (),
+            block_acceptance=block.acceptance if block else (),
             stats=models.stats.setdefault(request.verification, {}),
             end_ids=self.tokenizer.end_ids,
             candidates=_CANDIDATES,
@@ -320,6 +322,7 @@ def _about(name: str, model: OVModel) -> dict[str, Any]:
         "weights": model.weights,
         "bytes": model.weight_bytes,
         "pass_bytes": model.pass_bytes,
+        "acceptance": model.acceptance,
         "kv_precision": model.kv_precision,
     }
 

@@ -199,6 +199,7 @@ def test_the_ir_computes_what_was_trained(exported: tuple[BlockDraft, Path], kv_
         ("bigram.npy", np.zeros((2, 3, 4)), "must be an array of 2 x 50"),
         ("config.json", {"block": None}, 'has no "block"'),
         ("config.json", {"hidden_layers": "none"}, "damaged config.json"),
+        ("config.json", {"acceptance": [0.8, 8]}, "damaged config.json"),
     ],
 )
 def test_a_block_draft_that_is_damaged_is_refused(

@@ -144,6 +144,22 @@ def test_a_position_that_was_never_tested_is_taken_for_the_one_before_it():
     assert second == pytest.approx(third)
 
 
+def test_what_a_draft_reached_when_it_was_made_is_assumed_until_tests_say_otherwise():
+    known = AcceptanceStats(Costs(0.1, (1.0,) * 9), (0.9, 0.7))
+    assert known.by_position() == pytest.approx([0.9] + [0.7] * 7)
+    for _ in range(200):
+        known.update(0, 8, [])
+    assert known.by_position()[0] < 0.2
+    assert len(AcceptanceStats(Costs(0.1, (1.0,) * 3), (0.9,) * 8).by_position()) == 2
+
+
+@pytest.mark.parametrize(("chances", "reached"), [("easy", 0.95), ("middling", 0.7)])
+def test_it_spares_a_first_answer_the_finding_out(chances, reached):
+    costs, text = pair(0.2), CHANCES[chances]
+    informed = mean(lambda: auto(costs, AcceptanceStats(costs, (reached,) * 8)), costs, text)
+    assert informed < mean(lambda: auto(costs), costs, text)
+
+
 def test_tokens_after_the_first_rejection_teach_nothing():
     known, other = stats(), stats()
     known.update(1, 2, [0.95, 0.45])

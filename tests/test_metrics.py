@@ -81,7 +81,7 @@ def test_yields_are_every_token_emitted_and_every_draft_lost(temperature):
 
 def test_acceptance_by_position_adds_up_to_the_lane_s():
     lane = ran().speculative
-    found = acceptance_by_position(lane)
+    found = acceptance_by_position(lane.steps)
     assert sum(each.tested for each in found) == lane.tested
     assert sum(each.accepted for each in found) == lane.accepted
     for each in found:
@@ -175,7 +175,7 @@ def test_the_cost_model_is_made_of_the_medians_of_the_run():
 def test_the_cost_model_expects_at_each_place_what_the_run_accepted_there():
     trace = ran(draft_length=4, max_new_tokens=400)
     lane, model = trace.speculative, measured(trace)
-    places = acceptance_by_position(lane)
+    places = acceptance_by_position(lane.steps)
     assert len(model.powers) == len(places) > 1
     for place, power in zip(places, model.powers, strict=True):
         assert place.tested > 20

@@ -158,6 +158,23 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
     assert f"{TESTED} drafted tokens that were tested" in few.note
 
 
+@pytest.mark.parametrize(
+    ("share", "told"), [(1.0, "Harder to guess than"), (0.7, "As easy"), (0.0, "Easier")]
+)
+def test_a_draft_s_acceptance_is_shown_beside_what_it_reached_when_it_was_made(share, told):
+    trace = ran()
+    pair = trace.pair | {"draft": {"acceptance": (share, 0.6)}}
+    plot = figures(replace(trace, pair=pair))["positions"]
+    assert [each["y"] for each in plot.data if "held-out" in each.get("name", "")] == [[share, 0.6]]
+    assert plot.note.startswith(told)
+    assert f"and on held-out questions in {100 * share:.0f} %." in plot.note
+    unknown = figures(replace(trace, pair=trace.pair | {"draft": None}))["positions"]
+    assert unknown.note == ""
+    copied = [replace(step, draft_top=()) for step in trace.speculative.steps]  # by no model
+    lanes = {"speculative": replace(trace.speculative, steps=tuple(copied))}
+    assert figures(replace(trace, pair=pair, lanes=lanes))["positions"].note == ""
+
+
 def test_a_run_that_lost_where_its_medians_gain_says_not_from_where_drafting_pays():
     mixed = contradicting()
     assert mixed.speedup < 0.95 < 1.05 < measured(mixed).speedup

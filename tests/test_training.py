@@ -387,7 +387,8 @@ def test_drafts_for_a_target_of_ones_own(family, on_hub, tmp_path, monkeypatch):
     are the same, and whose drafts are accepted more often than those of untrained ones.
     """
     make_checkpoint(family, tmp_path / "mine", vocab_size=1024)
-    (tmp_path / "asked.txt").write_text("What is a hen?\n" + '{"instruction": "Why?"}\n' * 3)
+    lines = ["What is a hen?\n", *['{"instruction": "Why?"}\n'] * 6]  # the last is held out
+    (tmp_path / "asked.txt").write_text("".join(lines))
     given = ["--target", "me/mine" if on_hub else str(tmp_path / "mine"), "--weights", "int8"]
     given += ["--instructions", str(tmp_path / "asked.txt"), "--cache-dir", str(tmp_path / "kept")]
     accepted = {}
@@ -411,6 +412,9 @@ def test_drafts_for_a_target_of_ones_own(family, on_hub, tmp_path, monkeypatch):
             assert __main__.main([*given, "--work", str(work)]) == 0
             assert bool(hub.asked) is on_hub
         dolly = Dolly(work / "pair")
+        for role in ("draft", "block"):
+            assert all(0 <= share <= 1 for share in dolly.about[role]["acceptance"])
+            assert dolly.about[role]["acceptance"]
         for drafter in ("model", "block"):
             request = Request("Why?", max_new_tokens=48, drafter=drafter, draft_length=2)
             slow, fast = dolly.start(request).finish().lanes.values()
@@ -564,7 +568,7 @@ def test_a_narrower_feed_forward_keeps_the_channels_that_matter(made):
     with torch.no_grad():
         for layer in whole.model.layers:
             layer.mlp.down_proj.weight[:, torch.randperm(wide)[: wide // 2]] = 0
-        narrow = draft.make_draft(whole, LAYERS, [*range(whole.config.vocab_size)], wide // 2)
+        narrow = draft.make_draft(whole, LAYERS, [*range(whole.config.vocab_size)], 0.5)
         assert narrow.model.layers[0].mlp.down_proj.in_features == wide // 2
         torch.testing.assert_close(narrow(tokens).logits, whole(tokens).logits)
 

@@ -19,7 +19,7 @@ from pipeline.models.pairs import Model, Weights
 from pipeline.models.store import Store
 from pipeline.progress import Progress
 
-DRAFTS = ("answers", "draft", "block", "export")
+DRAFTS = ("answers", "draft", "block", "export", "acceptance")
 STAGES = (
     *("base", "teacher", "target", "repetition", "instructions"),
     *DRAFTS,

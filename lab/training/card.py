@@ -41,6 +41,7 @@ _STAGES = {
     "draft": "layers of the target over its most frequent tokens, distilled from those",
     "block": "the same layers once more, reading the hidden states, to predict several tokens",
     "export": "OpenVINO IRs",
+    "acceptance": "by position, on held-out questions",
     "evaluate": "every figure below",
 }
 

@@ -28,6 +28,7 @@ from pipeline.text.tokenizer import Tokenizer
 
 DRAFT, TARGET_IDS = "draft", "target_ids.json"
 _SHARPNESS = 3.0
+_GROUP = 64  # weights that share an INT4 scale
 _LAYER = re.compile(r"(.*\.layers\.)(\d+)(\..*)")
 
 
@@ -121,19 +122,19 @@ def acceptance_loss(
     return loss, passes.detach()
 
 
-def make_draft(teacher: Any, layers: int, ids: list[int], feed_forward: int = 0) -> Any:
+def make_draft(teacher: Any, layers: int, ids: list[int], feed_forward: float = 1.0) -> Any:
     """A model of some of the teacher's layers, and of its rows of the vocabulary, with its weights.
 
     Args:
         teacher: of a family of transformers that keeps its decoder layers in a list `layers`:
             GPT-NeoX, Llama, Qwen2 and others.
-        feed_forward: width inside the layers' feed-forward blocks, of the channels with the largest
-            weights; 0 keeps the teacher's.
+        feed_forward: how much of the width inside the teacher's feed-forward blocks is kept: the
+            channels with the largest weights, a whole number of INT4 groups.
     """
     config = copy.deepcopy(teacher.config)
     chosen, wide = ends(config.num_hidden_layers, layers), config.intermediate_size
     config.num_hidden_layers, config.vocab_size = len(chosen), len(ids)
-    config.intermediate_size = feed_forward or wide
+    config.intermediate_size = min(wide, -(-int(wide * feed_forward) // _GROUP) * _GROUP)
     if getattr(config, "layer_types", None):
         config.layer_types = [config.layer_types[layer] for layer in chosen]
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of the target's vocabulary
@@ -148,12 +149,12 @@ def make_draft(teacher: Any, layers: int, ids: list[int], feed_forward: int = 0)
             if int(match[2]) not in chosen:
                 continue
             name = f"{match[1]}{chosen.index(int(match[2]))}{match[3]}"
-            if feed_forward and wide in weight.shape:
+            if config.intermediate_size < wide and wide in weight.shape:
                 inside.setdefault(int(match[2]), {})[name] = weight.detach()
                 continue
         weights[name] = (weight[ids] if id(weight) in vocabularies else weight).detach()
     for block in inside.values():
-        weights |= narrowed(block, wide, feed_forward)
+        weights |= narrowed(block, wide, config.intermediate_size)
     draft.load_state_dict(weights)
     return draft
 

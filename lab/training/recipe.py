@@ -58,7 +58,7 @@ class Draft:
 
     layers: int = 2  # of the target's, that it starts from, from the first to the last
     vocabulary: int = 8192  # rows of its embedding and head, for the target's most frequent tokens
-    feed_forward: int = 0  # width inside its feed-forward blocks; 0 is the target's
+    feed_forward: float = 0.5  # width inside its feed-forward blocks, of the target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Block:
     length: int = 8  # tokens that it can propose at once
     rank: int = 64  # of the bigram term
     anchors: int = 40  # tokens of a packed row whose slots are trained in a step
-    feed_forward: int = 0  # width inside its feed-forward blocks; 0 is the target's
+    feed_forward: float = 0.5  # width inside its feed-forward blocks, of the target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ RECIPE = Recipe(
     target=Phase("target", (4e-4, 0.0), steps=235, int4_group=64, rank=32),  # an epoch
     repetition=Phase("repetition", (1e-4, 0.0), steps=64, warmup=6, int4_group=64, rank=8),
     instructions=Instructions(batches=10),
-    answers=Answers(instructions=60000, sampled=6000),
+    answers=Answers(instructions=12000, sampled=3000),
     draft=Draft(),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
     block=Block(),

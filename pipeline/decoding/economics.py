@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, chain, islice, repeat, zip_longest
 from operator import mul
 
 _PRECISION = 1e-9  # of a break-even acceptance
@@ -227,13 +227,15 @@ class AcceptanceStats:
 
     Args:
         costs: as measured.
+        acceptance: assumed before any test, by position; beyond it, as at the position before.
 
     Attributes:
         costs: in steps; the draft cost follows recent rounds.
     """
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: Costs, acceptance: Sequence[float] = ()) -> None:
         self._measured, self.costs = costs, costs.in_steps
+        self._prior = acceptance
         self._positions = [AcceptanceRate() for _ in costs.verify[1:]]
         self._confidences = [AcceptanceRate() for _ in range(_CONFIDENCE_BINS)]
 
@@ -249,11 +251,11 @@ class AcceptanceStats:
 
     def by_position(self) -> list[float]:
         """The acceptance rate at each position of a draft, given that the tokens before it are
-        accepted. At a position without tests it is that of the position before.
+        accepted. At a position without tests or prior it is that of the position before.
         """
         chances, chance = [], PRIOR_ACCEPTANCE
-        for rate in self._positions:
-            chance = rate.estimate(chance)
+        for rate, prior in zip_longest(self._positions, self._prior[: self.longest]):
+            chance = rate.estimate(chance if prior is None else prior)
             chances.append(chance)
         return chances
 

@@ -38,6 +38,8 @@ class Lanes:
         block_draft: returns a new sequence of the block draft; None without one.
         memory: the earlier texts that a drafter may copy.
         costs: returns the pair's; called only for drafters and draft lengths that need them.
+        draft_acceptance, block_acceptance: of these models by position, as measured when they
+            were made.
         stats: acceptance statistics by drafter, kept across generations by the caller.
         end_ids: tokens that end the text.
         verify: how drafts are verified.
@@ -50,6 +52,8 @@ class Lanes:
     block_draft: Callable[[], BlockDraft] | None = None
     memory: AnswerMemory = field(default_factory=AnswerMemory)
     costs: Callable[[], Costs] = _no_costs
+    draft_acceptance: Sequence[float] = ()
+    block_acceptance: Sequence[float] = ()
     stats: dict[str, AcceptanceStats] = field(default_factory=dict)
     end_ids: frozenset[int] = frozenset()
     candidates: int = 0
@@ -132,7 +136,8 @@ class Lanes:
     ) -> Callable[[], DraftLength]:
         if draft_length != "auto":
             return partial(Fixed, draft_length)
-        costs = spec.costs(self.costs())
-        stats = self.stats.setdefault(spec.name, AcceptanceStats(costs))  # atomic
+        costs, block = spec.costs(self.costs()), spec.block_draft and self.block_draft
+        new = AcceptanceStats(costs, self.block_acceptance if block else self.draft_acceptance)
+        stats = self.stats.setdefault(spec.name, new)  # atomic
         stats.use_costs(costs)
         return partial(Auto, stats)

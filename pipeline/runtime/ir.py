@@ -52,6 +52,8 @@ class IRConfig:
         vocabulary: what its rows stand for; None if row i is token i.
         block_draft: what the configuration of a block draft says beside; None for other models.
         rotary: its rotary position embeddings; None if it has none, or of another type.
+        acceptance: of a draft, the share of its tokens accepted at each position, where those
+            before were, on held-out questions; empty if that was not measured.
     """
 
     family: str
@@ -60,6 +62,7 @@ class IRConfig:
     vocabulary: Vocabulary | None
     block_draft: BlockDraftConfig | None
     rotary: Rotary | None
+    acceptance: tuple[float, ...]
 
 
 def read_config(folder: Path) -> IRConfig:
@@ -83,13 +86,20 @@ def read_config(folder: Path) -> IRConfig:
         unknown = int(config.get("unknown_row") or 0)
         block = _block_config(folder, config) if "block" in config else None
         rotary = _rotary(config)
+        acceptance = tuple(map(_share, config.get("acceptance", ())))
     except (ValueError, KeyError, TypeError, AttributeError):
         remedy = f"replace its damaged {_CONFIG}, or convert the model again"
         raise UserError("model", str(folder), remedy) from None
     vocabulary = None
     if trimmed:
         vocabulary = read_vocabulary(folder / Path(trimmed).name, vocab_size, unknown)
-    return IRConfig(family, vocab_size, context_length, vocabulary, block, rotary)
+    return IRConfig(family, vocab_size, context_length, vocabulary, block, rotary, acceptance)
+
+
+def _share(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError
+    return float(value)
 
 
 def _rotary(config: dict[str, Any]) -> Rotary | None:

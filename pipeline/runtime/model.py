@@ -116,6 +116,7 @@ class OVModel:
         weights: the type that most of them have ("INT8").
         weight_bytes: the bytes of their file.
         pass_bytes: the bytes of those that a forward pass reads.
+        acceptance: of a draft, by position, as measured when it was made; see `IRConfig`.
         kv_precision: the effective precision of its caches.
 
     Raises:
@@ -135,6 +136,7 @@ class OVModel:
         check_device(options.device)
         config = read_config(folder)
         self.context_length, self.weight_bytes = config.context_length, weight_bytes(folder)
+        self.acceptance = config.acceptance
 
         model = read_model(folder)
         self.parameters, self.weights = count_weights(model)

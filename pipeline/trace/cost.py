@@ -32,8 +32,7 @@ class Cost:
 
 def cost(trace: Trace, lane: Lane) -> Cost:
     """What a token of the lane has cost so far."""
-    drafting = trace.pair.get("block" if trace.drafts_blocks else "draft") or {}
-    target, draft = trace.pair["target"].get("pass_bytes"), drafting.get("pass_bytes")
+    target, draft = (each.get("pass_bytes") for each in (trace.pair["target"], trace.draft_model))
 
     def read(step: StepRecord) -> float | None:
         if step.draft_passes and draft is not None and target is not None:

@@ -17,7 +17,7 @@ from typing import Literal
 from pipeline.decoding.economics import AcceptanceRate, CostModel, Costs
 from pipeline.decoding.events import AUTOREGRESSIVE, SPECULATIVE, Origin
 from pipeline.environment import PoolUse
-from pipeline.trace.record import COMPARABLE, Lane, Trace
+from pipeline.trace.record import COMPARABLE, Lane, StepRecord, Trace
 from pipeline.words import counted
 
 TESTED = 20  # drafts; fewer say too little about an acceptance rate
@@ -201,13 +201,13 @@ class Acceptance:
         return sum(accumulate(terms, mul, initial=1.0)) / (self.accepted + 1)
 
 
-def acceptance_by_position(lane: Lane) -> list[Acceptance]:
+def acceptance_by_position(steps: Sequence[StepRecord]) -> list[Acceptance]:
     """Acceptance at each position of the draft, up to the last at which a token was tested."""
-    longest = max((step.tested for step in lane.steps), default=0)
+    longest = max((step.tested for step in steps), default=0)
     return [
         Acceptance(
-            tested=sum(step.tested > place for step in lane.steps),
-            accepted=sum(step.accepted > place for step in lane.steps),
+            tested=sum(step.tested > place for step in steps),
+            accepted=sum(step.accepted > place for step in steps),
         )
         for place in range(longest)
     ]
@@ -306,7 +306,7 @@ def _powers(lane: Lane) -> Sequence[float]:
     if not 0 < mean < 1:
         return (1.0,)
     powers = []
-    for place in acceptance_by_position(lane):
+    for place in acceptance_by_position(lane.steps):
         rate = AcceptanceRate()
         rate.add(place.accepted, place.tested)
         chance = rate.estimate(chance)

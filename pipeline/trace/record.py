@@ -243,6 +243,11 @@ class Trace:
         return bool(self.pair.get("block") and self.request.get("at_once"))
 
     @property
+    def draft_model(self) -> dict[str, Any]:
+        """What is known of the model that drafts; empty without one."""
+        return self.pair.get("block" if self.drafts_blocks else "draft") or {}
+
+    @property
     def verifies_blocks(self) -> bool:
         """Whether the tokens of a sampled draft are tested together."""
         return not self.greedy and bool(self.request.get("jointly"))

@@ -17,7 +17,7 @@ from pipeline.trace.metrics import (
     contradicts,
     measured,
 )
-from pipeline.trace.record import Trace
+from pipeline.trace.record import StepRecord, Trace
 from pipeline.trace.rejections import CAUSES, SURE, rejections
 from pipeline.words import counted, percent
 from ui.plots.figure import Figure, Json, axes, axes_of_rows, bar_style, dashed
@@ -27,10 +27,48 @@ from ui.tabs.tab import RunTab
 
 
 def _positions(trace: Trace) -> Figure:
-    found = acceptance_by_position(trace.speculative) if trace.speculative else []
+    found = acceptance_by_position(_steps(trace))
     positions = [str(position) for position in range(1, len(found) + 1)]
     missing = "No drafted token was tested in this run."
-    return _rates(trace, "position in the draft", positions, found, missing)
+    figure = _rates(trace, "position in the draft", positions, found, missing)
+    drafts = [step for step in _steps(trace) if step.drafted and not step.copied]
+    reached = trace.draft_model.get("acceptance")
+    if not (drafts and reached):
+        return figure
+    shown = [*zip(positions, reached, strict=False)]
+    figure.data.append(
+        {
+            "type": "scatter",
+            "x": [position for position, _ in shown],
+            "y": [share for _, share in shown],
+            "name": "this draft on held-out questions",
+            "mode": "markers",
+            "marker": {"symbol": "diamond-open", "size": 11, "color": "var(--ink)"},
+            "hovertemplate": "held-out questions, position %{x}: %{y:.0%}<extra></extra>",
+        }
+    )
+    here = Acceptance(len(drafts), sum(step.accepted > 0 for step in drafts))
+    return replace(figure, note=_beside_held_out(here, reached[0]))
+
+
+def _steps(trace: Trace) -> Sequence[StepRecord]:
+    return trace.speculative.steps if trace.speculative else ()
+
+
+def _beside_held_out(here: Acceptance, reached: float) -> str:
+    """Whether the draft guesses as well as on held-out questions, by the first token of a draft."""
+    low, high = here.interval
+    told = (
+        f"the first token of a draft was accepted in {percent(here.rate)} of "
+        f"{counted(here.tested, 'round')}, and on held-out questions in {percent(reached)}"
+    )
+    if reached > high:
+        return (
+            f"Harder to guess than what this draft was made for: {told}. If every prompt is, check "
+            "that target, draft and prompt format are those that belong together."
+        )
+    expected = "Easier to guess than" if reached < low else "As easy to guess as"
+    return f"{expected} what this draft was made for: {told}."
 
 
 def _reliability(trace: Trace) -> Figure:
