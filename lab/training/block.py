@@ -1,6 +1,6 @@
 """Stage `block`: the block draft, of which one forward pass proposes a whole block.
 
-Two layers over the draft's vocabulary, conditioned on the target's hidden states. The row of a
+The draft model's layers, trained further on the target's hidden states. The row of a
 token reads its embedding and the streams that the token was predicted from (EAGLE, arXiv
 2401.15077), and predicts the token after it. The rows of the slots 1, 2, … read the same values
 with an embedding of the slot, attend to what the token's row attends to and to the slots before,
@@ -26,7 +26,7 @@ import torch
 from lab.training import packing, target
 from lab.training.block_ir import WEIGHTS
 from lab.training.command import Command
-from lab.training.draft import Rows, acceptance_loss, make_draft, save_rows, vocabulary
+from lab.training.draft import DRAFT, Rows, acceptance_loss, read_rows, save_rows
 from lab.training.features import FEATURES, Features
 from lab.training.files import replacing_folder
 from lab.training.fit import fit
@@ -42,7 +42,7 @@ class BlockDraft(torch.nn.Module):
     """See the module.
 
     Args:
-        layers: a causal language model of transformers, see `make_draft`.
+        layers: a causal language model of transformers: the draft model.
         hidden_width: of the target's streams, side by side.
         block: its sizes.
     """
@@ -184,14 +184,13 @@ def slot_weights(passes: torch.Tensor, batch: BlockBatch) -> torch.Tensor:
 
 
 def main(command: Command) -> None:
-    """Distils WORK/block."""
+    """Distils WORK/block, from WORK/draft on."""
     recipe, source = command.recipe, command.target
     features, phase = Features(command.work / FEATURES), recipe.block_phase
-    rows = vocabulary(features, Tokenizer(source), recipe)
-    teacher = target.load_model(source)
-    hidden_layers = spread(teacher.config.num_hidden_layers, recipe.block.hidden)
-    draft = make_draft(teacher, recipe.block.layers, rows.ids, recipe.block.feed_forward)
-    model = BlockDraft(draft, features.hidden.shape[-1], recipe.block)
+    layers = target.load_model(command.work / DRAFT)
+    rows = read_rows(command.work / DRAFT, Tokenizer(source).size)
+    hidden_layers = spread(target.read_config(source)["num_hidden_layers"], recipe.block.hidden)
+    model = BlockDraft(layers, features.hidden.shape[-1], recipe.block)
     examples, prefix = features.examples(skipped=1)
 
     def epoch(number: int) -> Iterator[BlockBatch]:
@@ -207,7 +206,7 @@ def main(command: Command) -> None:
         weights = slot_weights(passes, batch)
         return (each * weights).sum() / weights.sum()
 
-    shaping = recipe.shaping("answers", "draft", "block", "block_phase")
+    shaping = recipe.shaping("answers", "draft", "draft_phase", "block", "block_phase")
     fit(model, epoch, loss, phase, command.work, shaping)
     save_block(model, rows, hidden_layers, source, command.work / BLOCK)
 

@@ -39,7 +39,7 @@ _STAGES = {
     "repetition": "sentences read again and again, less likely each time (DITTO, arXiv 2206.02369)",
     "answers": "the target's answers to training instructions, its probabilities and hidden states",
     "draft": "layers of the target over its most frequent tokens, distilled from those",
-    "block": "the same layers once more, reading the hidden states, to predict several tokens",
+    "block": "the draft model, trained further: reads hidden states, predicts several tokens",
     "export": "OpenVINO IRs",
     "acceptance": "by position, on held-out questions",
     "evaluate": "every figure below",

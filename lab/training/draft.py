@@ -84,9 +84,19 @@ def vocabulary(features: Features, tokenizer: Tokenizer, recipe: Recipe) -> Rows
     ids = np.sort(np.argsort(-order, kind="stable")[: recipe.draft.vocabulary])
     optional = np.where(np.isin(ids, needed), np.iinfo(np.int64).max, counts[ids])
     unknown = int(optional.argmin())
-    row_of = np.full(len(counts), unknown)
+    return _rows(ids.tolist(), unknown, len(counts))
+
+
+def _rows(ids: list[int], unknown: int, size: int) -> Rows:
+    row_of = np.full(size, unknown)
     row_of[ids] = np.arange(len(ids))
-    return Rows(ids.tolist(), row_of, unknown)
+    return Rows(ids, row_of, unknown)
+
+
+def read_rows(folder: Path, size: int) -> Rows:
+    """Those of the draft model in a folder, for a target with so many tokens."""
+    unknown = target.read_config(folder)["unknown_row"]
+    return _rows(json.loads((folder / TARGET_IDS).read_text()), unknown, size)
 
 
 def save_rows(rows: Rows, folder: Path) -> None:

@@ -63,14 +63,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The block draft, over the draft model's tokens."""
+    """The block draft, which starts from the draft model."""
 
-    layers: int = 2  # of the target's, that it starts from, from the first to the last
     hidden: int = 3  # of the target's layers, whose hidden states it reads; the last among them
     length: int = 8  # tokens that it can propose at once
     rank: int = 64  # of the bigram term
     anchors: int = 40  # tokens of a packed row whose slots are trained in a step
-    feed_forward: float = 0.5  # width inside its feed-forward blocks, of the target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +106,11 @@ RECIPE = Recipe(
     target=Phase("target", (4e-4, 0.0), steps=235, int4_group=64, rank=32),  # an epoch
     repetition=Phase("repetition", (1e-4, 0.0), steps=64, warmup=6, int4_group=64, rank=8),
     instructions=Instructions(batches=10),
-    answers=Answers(instructions=12000, sampled=3000),
+    answers=Answers(instructions=9000, sampled=2500),
     draft=Draft(),
-    draft_phase=Phase("draft", (8e-4, 0.0), minutes=9, int4_group=64),
+    draft_phase=Phase("draft", (8e-4, 0.0), minutes=20, int4_group=64),
     block=Block(),
-    block_phase=Phase("block", (2.5e-3, 0.0), minutes=144, muon=True),
+    block_phase=Phase("block", (2e-3, 0.0), minutes=70, muon=True),
 )
 
 
