@@ -322,7 +322,7 @@ def _about(name: str, model: OVModel) -> dict[str, Any]:
         "weights": model.weights,
         "bytes": model.weight_bytes,
         "pass_bytes": model.pass_bytes,
-        "acceptance": model.acceptance,
+        "acceptance": [*model.acceptance],
         "kv_precision": model.kv_precision,
     }
 

@@ -144,7 +144,7 @@ class FakeDolly:
             "note": "",
             "exact_widths": self.exact_widths,
             "target": {"weights": "INT8", "bytes": 100_000_000},
-            "draft": {"acceptance": (0.8, 0.6)},
+            "draft": {"acceptance": [0.8, 0.6]},
         }
 
     def models_for(self, request: Request) -> "FakeDolly":

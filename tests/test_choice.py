@@ -41,8 +41,8 @@ def test_a_pair_of_ones_own_is_any_two_models(tmp_path):
         (["--draft", "me/small"], "target: "),
         (["--pair", "dolly-v2-3b", "--target", "a/b", "--draft", "c/d"], "leave it out"),
         (["--pair", "dolly-v2-4b"], "pair: “dolly-v2-4b”"),
-        (["--weights", "int8"], "weights: “int8” — dolly-smol/target is an IR"),
-        (["--draft-weights", "int8"], "weights: “int8” — dolly-smol/draft is an IR"),
+        (["--weights", "int8"], f"weights: “int8” — {DEFAULT_PAIR}/target is an IR"),
+        (["--draft-weights", "int8"], f"weights: “int8” — {DEFAULT_PAIR}/draft is an IR"),
     ],
 )
 def test_flags_that_do_not_agree_are_one_line(arguments, says):

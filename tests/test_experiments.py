@@ -114,7 +114,7 @@ def test_the_page_works_where_the_laboratory_is_not_there():
                     raise ModuleNotFoundError(name=name)
         sys.meta_path.insert(0, Absent())
         from pipeline.models.choice import Choice
-        from pipeline.models.pairs import find_pair
+        from pipeline.models.pairs import DEFAULT_PAIR, find_pair
         from pipeline.models.store import Store
         from ui.page import Page
         from ui.run.loader import Loader
@@ -122,7 +122,7 @@ def test_the_page_works_where_the_laboratory_is_not_there():
         from ui.run.recorded import recorded
         from ui.tabs import cache, how
         from ui.tabs.registry import TABS
-        Page(Loader(Choice(find_pair("dolly-smol"), Store()), lambda choice: sys.exit()))
+        Page(Loader(Choice(find_pair(DEFAULT_PAIR), Store()), lambda choice: sys.exit()))
         shown = replayed(recorded(), "Recorded").views
         assert {tab.name for tab in TABS} - {*shown} == {"digits", "api"}, shown.keys()
         assert (cache.saved(), how.paper()) == (None, None)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.models.pairs import DEFAULT_PAIR
 from tests.raced import assert_serves_a_race
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,7 +116,7 @@ def test_the_wheel_is_one_package_with_every_file_that_the_commands_read(wheel):
     own = {"dolly_twice/__init__.py", "dolly_twice/__main__.py", "dolly_twice/app.py"}
     assert held == own | {f"dolly_twice/{name}" for name in read}
     assert "dolly_twice/pipeline/py.typed" in held
-    assert "dolly_twice/assets/models/dolly-smol/target/openvino_model.bin" in held
+    assert f"dolly_twice/assets/models/{DEFAULT_PAIR}/target/openvino_model.xml" in held
 
 
 def test_its_names_are_hidden_from_others(ran):

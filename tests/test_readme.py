@@ -11,6 +11,7 @@ import pytest
 import app
 import lab.__main__
 import pipeline.__main__
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -110,7 +111,7 @@ def test_prose_is_short_and_wraps_evenly(path):
 @cache
 def saved(name):
     """A committed result of the laboratory, or the evaluation behind the model card."""
-    card = ROOT / "assets/models/dolly-smol/evaluation.json"
+    card = EMBEDDED / "evaluation.json"
     return json.loads((card if name == "card" else ROOT / f"lab/results/{name}.json").read_text())
 
 
@@ -169,7 +170,7 @@ def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
     passes = [
         row["relative"]
         for row in saved("widths")["rows"] + saved("larger")["rows"]
-        if row["tokens"] == 5 and row["model"].startswith("dolly-smol")
+        if row["tokens"] == 5 and row["model"].startswith(DEFAULT_PAIR)
     ]
     times = saved("rounds")["figures"]["widths"]["target"]["run_ms"]
     passes.append(times[4] / times[0])
@@ -180,7 +181,7 @@ def test_the_time_of_a_pass_of_five_tokens_is_within_what_was_measured():
 def test_the_figures_of_other_engines_are_their_results():
     over = {}
     for row in saved("peers")["rows"]:
-        if row["subject"] == "dolly-smol" and not row["failed"]:
+        if row["subject"] == DEFAULT_PAIR and not row["failed"]:
             over[row["engine"]] = row["over_fastest"]
             time = spread(row["low"], row["ms"], row["high"])
             same = f"{row['peak_mb']:.0f} | {100 * row['same']:.0f} %"
@@ -232,7 +233,7 @@ def test_as_many_visitors_as_are_promised_wait_no_longer_than_they_have_patience
     (row,) = (
         row
         for row in result["rows"]
-        if (row["pair"], row["cores"], row["replicas"]) == ("dolly-smol", 2, 1)
+        if (row["pair"], row["cores"], row["replicas"]) == (DEFAULT_PAIR, 2, 1)
         and row["visitors_per_minute"] == int(claimed)
     )
     assert row["simulated"]["p95"] <= result["patience_s"]

@@ -12,7 +12,7 @@ import pytest
 from gradio_client import Client
 
 from pipeline.models.choice import Choice
-from pipeline.models.pairs import PAIRS
+from pipeline.models.pairs import EMBEDDED, PAIRS
 from tests.fake_dolly import PAIR, Everything, FakeDolly, loader_of
 from tests.served import PLAIN, event, served, served_page
 from tests.waiting import PATIENCE, wait_until
@@ -22,7 +22,7 @@ from ui.run.loader import Loader
 from ui.run.recorded import LARGEST
 
 ROOT = Path(__file__).resolve().parents[1]
-WEIGHTS = ROOT / "assets" / "models" / "dolly-smol" / "target" / "openvino_model.bin"
+WEIGHTS = next(EMBEDDED.glob("target/*.bin"))
 OPEN = (  # addresses that need no secret
     *("", "config", "ready", "v1/models", "gradio_api/info", "gradio_api/queue/status"),
     *("gradio_api/startup-events", "monitoring", "monitoring/summary"),

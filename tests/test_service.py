@@ -7,7 +7,7 @@ import pytest
 
 from lab.load.service import record_lengths, services
 from lab.saved import RESULTS
-from pipeline.models.pairs import EMBEDDED, PAIRS
+from pipeline.models.pairs import DEFAULT_PAIR, EMBEDDED, PAIRS
 
 KNOWN = {(service.pair, service.cores): service for service in services()}
 EVALUATION = json.loads((EMBEDDED / "evaluation.json").read_text())
@@ -35,12 +35,12 @@ def test_a_race_of_the_embedded_pair_takes_what_both_its_answers_took_and_on_one
         if (row["new_tokens"], row["records"], row["ends"]) == (100, "held out", True)
     )
     both = whole["slow_s"] + whole["page_s"]
-    one, two = (KNOWN["dolly-smol", cores] for cores in (1, 2))
+    one, two = (KNOWN[DEFAULT_PAIR, cores] for cores in (1, 2))
     assert two.mean == pytest.approx(both, rel=0.05)
     assert one.mean / two.mean == pytest.approx(2, rel=0.05)
     assert one.variation == pytest.approx(two.variation)
     assert (two.basis, one.basis) == ("derived", "predicted")
-    assert two.memory_bytes > PAIRS["dolly-smol"].memory_bytes
+    assert two.memory_bytes > PAIRS[DEFAULT_PAIR].memory_bytes
 
 
 def test_a_race_of_the_3b_takes_what_its_passes_took():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.decoding.economics import CostModel, Costs
-from pipeline.models.pairs import PAIRS
+from pipeline.models.pairs import DEFAULT_PAIR, PAIRS
 from pipeline.request import Request
 from pipeline.trace.metrics import TESTED, measured, prediction
 from pipeline.trace.reader import parse_trace
@@ -163,7 +163,7 @@ def test_break_even_and_the_best_length_are_the_cost_model_s():
 )
 def test_a_draft_s_acceptance_is_shown_beside_what_it_reached_when_it_was_made(share, told):
     trace = ran()
-    pair = trace.pair | {"draft": {"acceptance": (share, 0.6)}}
+    pair = trace.pair | {"draft": {"acceptance": [share, 0.6]}}
     plot = figures(replace(trace, pair=pair))["positions"]
     assert [each["y"] for each in plot.data if "held-out" in each.get("name", "")] == [[share, 0.6]]
     assert plot.note.startswith(told)
@@ -219,7 +219,7 @@ def test_another_pair_s_prediction_is_near_what_was_measured_at_its_size():
         return tuple(ms[model, tokens] / ms[model, 1] for tokens in range(1, 10))
 
     for acceptance in (0.5, 0.7, 0.9):
-        here = CostModel(acceptance, Costs(0.2, curve("dolly-smol/target")), 2)
+        here = CostModel(acceptance, Costs(0.2, curve(f"{DEFAULT_PAIR}/target")), 2)
         draft = ms["160M", 1] / ms["3B", 1]
         model = expected(share_of(PAIRS["dolly-v2-3b"]), here)
         assert (draft, model.draft) == pytest.approx((0.08, 0.06), abs=0.006)  # as the note says

@@ -54,7 +54,7 @@ class _Model(TypedDict):
     bytes: NotRequired[int | None]
     pass_bytes: NotRequired[int | None]
     kv_precision: NotRequired[str | None]
-    acceptance: NotRequired[tuple[float, ...]]
+    acceptance: NotRequired[list[float]]
 
 
 class _Pair(TypedDict):
