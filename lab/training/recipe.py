@@ -106,7 +106,7 @@ RECIPE = Recipe(
     target=Phase("target", (4e-4, 0.0), steps=235, int4_group=64, rank=32),  # an epoch
     repetition=Phase("repetition", (1e-4, 0.0), steps=64, warmup=6, int4_group=64, rank=8),
     instructions=Instructions(batches=10),
-    answers=Answers(instructions=9000, sampled=1500),
+    answers=Answers(instructions=9000, sampled=700),
     draft=Draft(),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=20, int4_group=64),
     block=Block(),
