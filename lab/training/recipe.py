@@ -108,9 +108,9 @@ RECIPE = Recipe(
     instructions=Instructions(batches=10),
     answers=Answers(instructions=9000, sampled=700),
     draft=Draft(),
-    draft_phase=Phase("draft", (8e-4, 0.0), minutes=17, int4_group=64),
+    draft_phase=Phase("draft", (8e-4, 0.0), minutes=15, int4_group=64),
     block=Block(),
-    block_phase=Phase("block", (2e-3, 0.0), minutes=62, muon=True),
+    block_phase=Phase("block", (2e-3, 0.0), minutes=60, muon=True),
 )
 
 
