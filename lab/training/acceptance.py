@@ -23,6 +23,7 @@ from pipeline.trace.metrics import acceptance_by_position
 from pipeline.trace.record import StepRecord
 
 _QUESTIONS, _TOKENS = 60, 100  # and the most tokens of an answer
+_TESTS = 20  # at a position, for its share to say anything
 _DRAFTERS = {"draft": MODEL, "block": BLOCK}  # by the model's folder
 
 
@@ -47,7 +48,9 @@ def questions(command: Command) -> list[Record]:
 
 
 def acceptance(dolly: Dolly, drafter: str, asked: list[Record]) -> list[float]:
-    """By position, of those drafts of which all tokens before were accepted."""
+    """By position, of those drafts of which all tokens before were accepted; up to the last
+    position with enough of them.
+    """
     steps: list[StepRecord] = []
     for record in tqdm(asked, desc=drafter):
         prompt = dolly.tokenizer.ask(record.instruction, record.context)
@@ -62,7 +65,7 @@ def acceptance(dolly: Dolly, drafter: str, asked: list[Record]) -> list[float]:
             )
             lane = dolly.start(request, "speculative").finish().speculative
             steps += lane.steps if lane else ()
-    return [each.rate for each in acceptance_by_position(steps)]
+    return [each.rate for each in acceptance_by_position(steps) if each.tested >= _TESTS]
 
 
 def _write(config: Path, shares: list[float]) -> None:
