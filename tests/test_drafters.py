@@ -217,3 +217,11 @@ def test_what_is_learned_of_a_drafter_is_its_own_and_outlives_a_generation():
     before = dict(kept)
     list(sources.lanes(stats=kept).speculative(PROMPT, GREEDY, BUDGET, DEFAULT_DRAFTER, "auto"))
     assert kept == before
+
+
+@pytest.mark.parametrize(("drafter", "of"), [("model", 0.1), ("block", 0.9), ("hybrid", 0.9)])
+def test_auto_begins_from_what_the_draft_that_it_runs_has_reached(drafter, of):
+    kept = {}
+    lanes = Sources().lanes(stats=kept, draft_acceptance=(0.1,), block_acceptance=(0.9,))
+    lanes.speculative(PROMPT, GREEDY, BUDGET, drafter, "auto")
+    assert kept[drafter].by_position()[0] == pytest.approx(of)
