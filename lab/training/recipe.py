@@ -110,7 +110,7 @@ RECIPE = Recipe(
     draft=Draft(),
     draft_phase=Phase("draft", (8e-4, 0.0), minutes=15, int4_group=64),
     block=Block(),
-    block_phase=Phase("block", (2e-3, 0.0), minutes=64, muon=True),
+    block_phase=Phase("block", (2e-3, 0.0), minutes=61, muon=True),
 )
 
 
