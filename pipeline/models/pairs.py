@@ -171,7 +171,7 @@ _SPECULATION = (
     "and replaces the first that it does not. The text is the same as without guesses, but it "
     "needs fewer passes of the large model."
 )
-_SMOL_EXAMPLES = (  # of two, the median speedups on two cores: 2.7 of the reef, 0.6 of the poem
+_EMBEDDED_EXAMPLES = (  # of two, the median speedups on two cores: 2.7 of the reef, 0.6 of the poem
     Example("Steps to plant a tree", "What are the steps to plant a tree?"),
     Example("Why exercise?", "What are the benefits of regular exercise?"),
     Example("A weekend in the mountains", "What should I pack for a weekend in the mountains?"),
@@ -246,7 +246,7 @@ PAIRS = {
             target=Model(str(EMBEDDED / "target"), "int4", 134_479_872, "CC BY-SA 4.0"),
             draft=Model(str(EMBEDDED / "draft"), "int4", 11_796_480, "CC BY-SA 4.0"),
             block=EMBEDDED / "block",
-            examples=_SMOL_EXAMPLES,
+            examples=_EMBEDDED_EXAMPLES,
         ),
         _dolly("3b", _PYTHIA["160m"]),
         _dolly("7b", _PYTHIA["410m"]),
