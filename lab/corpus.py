@@ -17,10 +17,11 @@ from pipeline.errors import UserError
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
-_DOLLY, _OASST = "dolly15k.jsonl.xz", "oasst1_pairs.jsonl.xz"
+_DOLLY, _OASST, SPEC_BENCH = "dolly15k.jsonl.xz", "oasst1_pairs.jsonl.xz", "spec_bench.jsonl.xz"
 _FIELDS = {
     _DOLLY: ("id", "instruction", "context", "response"),
     _OASST: ("instruction", "response"),
+    SPEC_BENCH: ("category", "turns"),
 }
 
 
@@ -45,17 +46,17 @@ def held_out(data: Path) -> list[Record]:
 
 def held_out_by_id(data: Path) -> dict[int, Record]:
     """As `held_out`, by Dolly's own ids."""
-    return {int(row["id"]): _record(row) for row in _rows(data, _DOLLY) if _is_held_out(row)}
+    return {int(row["id"]): _record(row) for row in rows(data, _DOLLY) if _is_held_out(row)}
 
 
 def dolly(data: Path) -> dict[int, Record]:
     """Dolly's other records by their ids, in the order of the file."""
-    return {int(row["id"]): _record(row) for row in _rows(data, _DOLLY) if not _is_held_out(row)}
+    return {int(row["id"]): _record(row) for row in rows(data, _DOLLY) if not _is_held_out(row)}
 
 
 def oasst(data: Path) -> list[Record]:
     """OpenAssistant's pairs."""
-    return [_record(row) for row in _rows(data, _OASST)]
+    return [_record(row) for row in rows(data, _OASST)]
 
 
 def training_records(data: Path) -> list[Record]:
@@ -106,7 +107,7 @@ def _is_held_out(row: dict[str, Any]) -> bool:
     return int(row["id"]) % 30 == 7
 
 
-def _rows(data: Path, name: str) -> Iterator[dict[str, Any]]:
+def rows(data: Path, name: str) -> Iterator[dict[str, Any]]:
     """The rows of an archive.
 
     Raises:

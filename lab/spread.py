@@ -28,9 +28,6 @@ class Spread:
         """Of the column of that name, and of its `quartiles`."""
         return {name: self.median, f"{name}_low": self.low, f"{name}_high": self.high}
 
-    def __str__(self) -> str:
-        return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
 
 def quartiles(name: str, unit: str) -> tuple[Column, Column]:
     """The columns of a median's quartiles."""

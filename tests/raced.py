@@ -1,5 +1,6 @@
 """A race on the page of a process of its own."""
 
+import os
 import re
 import subprocess
 from contextlib import closing
@@ -9,6 +10,12 @@ from gradio_client import Client
 from pipeline.models.pairs import DEFAULT_PAIR
 
 _ADDRESS = r"http://[\d.:]+"
+
+
+def environment(**more):
+    """Without a path to the repository, and without a hub."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return kept | {"HF_ENDPOINT": "http://127.0.0.1:9"} | more
 
 
 def assert_serves_a_race(command, folder, environment):

@@ -48,6 +48,7 @@ def modules(name):
         ("pipeline.dolly", HEAVY, ("openvino",)),
         ("pipeline.__main__", HEAVY, ("openvino",)),
         ("app", HEAVY, ()),
+        ("lab.__main__", HEAVY | {"scipy", "playwright"}, ()),
         ("ui.*", HEAVY, ("gradio",)),
         ("serving.*", HEAVY | {"app", "lab", "ui"}, ()),
         ("pipeline.trace", HEAVY | MODELS, ()),

@@ -239,4 +239,5 @@ def test_what_is_forgotten_does_not_come_back():
 def test_quantised_keys_cannot_be_moved_so_the_exact_fallback_is_used():
     models = tiny().models("window", "u8")
     assert models.policy.name == FALLBACK_POLICY
-    assert models.note.startswith("no window cache here (quantised keys cannot be moved)")
+    reason = "quantised keys cannot be moved"
+    assert models.note == f"no window cache here ({reason}): the {FALLBACK_POLICY} one is used"

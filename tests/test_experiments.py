@@ -95,15 +95,6 @@ def test_an_installed_package_writes_into_the_current_folder(tmp_path, monkeypat
     assert not results.RESULTS.exists()
 
 
-def test_the_registry_loads_nothing_heavy():
-    heavy = "{'gradio', 'openvino', 'torch', 'transformers', 'scipy', 'playwright'}"
-    code = f"import sys, lab.__main__; print({heavy} & {{*sys.modules}})"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert loaded.strip() == "set()"
-
-
 def test_the_page_works_where_the_laboratory_is_not_there():
     """Without the tab, and without the results that other tabs show."""
     code = """if True:

@@ -23,13 +23,7 @@ from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.registry import DEFAULT_POLICY, FALLBACK_POLICY
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.fakes import steps_of, tokens_of
-from tests.families import (
-    CONTEXT,
-    FAMILIES,
-    VOCABULARY,
-    make_checkpoint,
-    spelled_out_attention,
-)
+from tests.families import CONTEXT, FAMILIES, VOCABULARY, make_checkpoint, spelled_out_attention
 
 GREEDY, NEVER = SamplingParams(), frozenset()
 SPELLED_OUT = "gpt_neox with attention spelled out"

@@ -22,10 +22,8 @@ from hypothesis.stateful import (
 from pipeline.errors import UserError
 from pipeline.request import SETTINGS, Request
 from pipeline.runtime.kv_cache.masked import MaskedKVCache
-from pipeline.runtime.kv_cache.paged import PAGED
-from pipeline.runtime.kv_cache.policy import UnsupportedPolicyError
 from pipeline.runtime.kv_cache.precision import KVPrecision
-from pipeline.runtime.kv_cache.registry import FALLBACK_POLICY, POLICIES
+from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.runtime.kv_cache.stateful import STATEFUL
 from pipeline.runtime.model import OVModel, RuntimeOptions
 from tests.caches import assert_close, fresh, model
@@ -257,13 +255,3 @@ def test_a_new_policy_of_the_registry_is_run_and_recorded(monkeypatch):
     assert trace.request["kv_cache"] == trace.pair["kv_cache"] == "narrow"
     assert (trace.pair["kv_block"], trace.forgets) == (None, True)
     assert trace.speculative.finish == "length"
-
-
-def test_a_policy_that_a_model_cannot_have_is_replaced_with_a_note(monkeypatch):
-    def refuse(model, family, device):
-        raise UnsupportedPolicyError("not today")
-
-    monkeypatch.setitem(POLICIES, "odd", replace(PAGED, name="odd", prepare=refuse))
-    models = tiny().models("odd")
-    assert models.policy.name == FALLBACK_POLICY
-    assert models.note == f"no odd cache here (not today): the {FALLBACK_POLICY} one is used"

@@ -1,6 +1,5 @@
 """What is installed: the requirements files and the wheel, whose command serves from any folder."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.models.pairs import DEFAULT_PAIR
-from tests.raced import assert_serves_a_race
+from tests.raced import assert_serves_a_race, environment
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -62,12 +61,6 @@ def test_the_message_about_ray_names_the_version_that_is_required():
 
 
 # --- the wheel ------------------------------------------------------------------------------------
-
-
-def environment():
-    """Without a path to the repository, and without a hub."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return kept | {"HF_ENDPOINT": "http://127.0.0.1:9"}
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lab.engines.gguf_file import write_gguf
-from lab.engines.models import (
-    DRAFT_GGUF,
-    TARGET_GGUF,
-    Models,
-    for_peers,
-    with_vocabulary,
-)
+from lab.engines.models import DRAFT_GGUF, TARGET_GGUF, Models, for_peers, with_vocabulary
 from lab.engines.unpacked import unpacked
 from pipeline.errors import UserError
 from pipeline.models.export import export

@@ -9,14 +9,7 @@ from playwright.sync_api import expect
 
 from pipeline.trace.metrics import cache_use
 from pipeline.words import counted
-from tests.served import (
-    PLAIN,
-    next_frame,
-    opened,
-    run,
-    seek,
-    wait_for_end,
-)
+from tests.served import PLAIN, next_frame, opened, run, seek, wait_for_end
 from ui.plots.table import Table
 from ui.tabs.steps import steps_table
 from ui.tabs.what_if import details

@@ -7,16 +7,7 @@ from hypothesis import strategies as st
 
 from lab.imposed import Imposed, accepted_counts
 from lab.shapes import SHAPES, draft_of
-from lab.studies.ratio import (
-    ACCEPTANCES,
-    LENGTHS,
-    RATIOS,
-    STUDY,
-    TARGETS,
-    Run,
-    measured,
-    rows_of,
-)
+from lab.studies.ratio import ACCEPTANCES, LENGTHS, RATIOS, STUDY, TARGETS, Run, measured, rows_of
 from pipeline.decoding.drafters.model import MODEL
 from pipeline.decoding.economics import expected_tokens
 from pipeline.decoding.events import Step

@@ -12,7 +12,7 @@ from pipeline.request import SETTINGS, Request
 from pipeline.trace.reader import parse_trace
 from pipeline.trace.recording import LaneRecording
 from tests.fake_dolly import FakeDolly
-from tests.traces import WORDS, alone, ran, timed
+from tests.traces import WORDS, alone, changed, ran, timed
 
 
 def lanes(slow_s, fast_s):
@@ -135,13 +135,11 @@ def test_identical_is_claimed_of_greedy_runs_that_ended():
     assert greedy.identical
     assert greedy.agreeing_tokens == len(greedy.speculative.tokens)
     assert ran(temperature=1.0).identical is None
-    stopped = replace(greedy.speculative, finish=FinishReason.CANCELLED)
-    assert replace(greedy, lanes={**greedy.lanes, "speculative": stopped}).identical is None
+    assert changed(greedy, finish=FinishReason.CANCELLED).identical is None
     last = replace(greedy.speculative.tokens[-1], id=999)
-    other = replace(greedy.speculative, tokens=(*greedy.speculative.tokens[:-1], last))
-    differing = replace(greedy, lanes={**greedy.lanes, "speculative": other})
+    differing = changed(greedy, tokens=(*greedy.speculative.tokens[:-1], last))
     assert differing.identical is False
-    assert differing.agreeing_tokens == len(other.tokens) - 1
+    assert differing.agreeing_tokens == len(greedy.speculative.tokens) - 1
 
 
 A, R = Origin.ACCEPTED, Origin.RESAMPLED

@@ -93,7 +93,7 @@ class Served:
         self.server = Replica(Choice(PAIR, Everything()), 1, lambda choice: dolly)
         dolly.started.clear()
         description = pickle.loads(pickle.dumps(described(self.server)))
-        self.engine = Replicas(PAIR, Tokens(), description, self._call)
+        self.engine = Replicas(PAIR, dolly, description, self._call)
 
     def _call(self, *asked):
         self.streams.append(Streamed(self.server, *asked))
@@ -109,24 +109,6 @@ def described(server):
 class Pinned(Cores):
     def pin(self):
         pass
-
-
-class Tokens:
-    """The tokenizer of a `FakeDolly`."""
-
-    def ask(self, instruction, context=""):
-        return [1, 2]
-
-    def piece(self, token):
-        return PLAIN[token]
-
-    def token_bytes(self, token):
-        return PLAIN[token].encode()
-
-    def detokenizer(self):
-        return self
-
-    push = piece
 
 
 @pytest.fixture
@@ -279,7 +261,7 @@ def test_a_replica_that_cannot_load_its_pair_says_why_and_refuses_every_run(monk
     monkeypatch.setattr(replica, "claim", lambda size: Pinned((0,), None))
     broken = Replica(Choice(PAIR, Everything()), 1, load)
     assert str(described(broken)) == "model: “x” — choose another."
-    engine = Replicas(PAIR, Tokens(), ABOUT, partial(Streamed, broken))
+    engine = Replicas(PAIR, FakeDolly(PLAIN), ABOUT, partial(Streamed, broken))
     with pytest.raises(UserError, match="model: “x” — choose another"):
         list(engine.start(REQUEST))
 

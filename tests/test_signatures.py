@@ -17,7 +17,7 @@ from pipeline.trace.signatures import KINDS, signatures
 from tests.fake_dolly import FakeDolly
 from tests.fakes import FakeLM
 from tests.served import opened, run, wait_for_end
-from tests.traces import VARIED, alone, ran, timed
+from tests.traces import VARIED, alone, changed, ran, timed
 from ui.run.recorded import recorded
 
 DRAFT_S, STEP_S = 0.002, 0.010
@@ -138,8 +138,7 @@ def cut(trace, rounds):
     """The race after so many rounds."""
     lane = trace.speculative
     tokens = tuple(token for token in lane.tokens if token.step < rounds)
-    lane = replace(lane, steps=lane.steps[:rounds], tokens=tokens)
-    return replace(trace, lanes={**trace.lanes, "speculative": lane})
+    return changed(trace, steps=lane.steps[:rounds], tokens=tokens)
 
 
 def test_costs_that_turn_out_lower_end_it_only_where_the_share_is_at_break_even():
@@ -153,24 +152,19 @@ def test_costs_that_turn_out_lower_end_it_only_where_the_share_is_at_break_even(
 
 def test_times_that_vary_prove_less():
     """Two of five drafts take a third of the time: drafting may cost less than its median says."""
-    few = [1, 0, 0, 0] * 12
-    steady = race(few)
-    lane = steady.speculative
+    steady = race([1, 0, 0, 0] * 12)
     steps = tuple(
         replace(step, draft_s=step.draft_s / (3 if step.index % 5 < 2 else 1))
-        for step in lane.steps
+        for step in steady.speculative.steps
     )
-    uneven = replace(steady, lanes={**steady.lanes, "speculative": replace(lane, steps=steps)})
     assert names(steady) == ["acceptance"]
-    assert names(uneven) == []
+    assert names(changed(steady, steps=steps)) == []
 
 
 def test_drafts_that_pay_at_no_acceptance_are_said_so():
     trace = race(GOOD)
-    lane = trace.speculative
-    steps = tuple(replace(step, draft_s=0.1, time_s=0.0) for step in lane.steps)
-    costly = replace(trace, lanes={**trace.lanes, "speculative": replace(lane, steps=steps)})
-    (found,) = signatures(costly)
+    steps = tuple(replace(step, draft_s=0.1, time_s=0.0) for step in trace.speculative.steps)
+    (found,) = signatures(changed(trace, steps=steps))
     assert found.finding == "16 of the last 16 tests accepted; K = 4 never pays"
 
 

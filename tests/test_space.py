@@ -1,6 +1,5 @@
 """The folder of a Space: it has what serves the page, and serves it alone."""
 
-import os
 import re
 import subprocess
 import sys
@@ -8,7 +7,7 @@ import sys
 import pytest
 
 from serving.space import ROOT, main
-from tests.raced import assert_serves_a_race
+from tests.raced import assert_serves_a_race, environment
 
 TOP = (
     *("LICENSE", "NOTICE", "README.md", "app.py", "assets", "lab"),
@@ -93,14 +92,8 @@ def test_a_place_that_cannot_be_a_folder_is_one_line(tmp_path, capsys):
 # --- served from there ----------------------------------------------------------------------------
 
 
-def environment():
-    """Without a path to the repository. A script's folder comes first on Python's path."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
-
-
 def test_the_page_serves_a_race_from_the_folder(space):
     """`.ci/run` has an environment for it that knows no other folder and no PyTorch."""
     command = [sys.executable, "-u", "app.py", "--fixed-pair"]
-    assert_serves_a_race(command, space, environment())
+    assert_serves_a_race(command, space, environment(PYTHONDONTWRITEBYTECODE="1"))
     assert not list(space.rglob("__pycache__"))

@@ -1,7 +1,5 @@
 """Spec-Bench: which questions are asked, and what the engines' times come to."""
 
-import json
-import lzma
 from itertools import pairwise
 
 import pytest
@@ -14,21 +12,13 @@ from lab.studies import peers
 from lab.studies.peers import Running, Timed, timed
 from lab.studies.spec_bench import fitting, questions, rows_of
 from pipeline.errors import UserError
+from tests.archives import write
 
 
 def test_questions_are_of_six_tasks_and_a_conversation_is_its_first_turn(tmp_path):
-    categories = [
-        "writing",
-        "coding",
-        "translation",
-        "summarization",
-        "qa",
-        "math_reasoning",
-        "rag",
-    ]
-    lines = [json.dumps({"category": c, "turns": [f"{c}?", "then?"]}) for c in categories]
-    file = tmp_path / "spec_bench.jsonl.xz"
-    file.write_bytes(lzma.compress("\n".join(lines).encode()))
+    others = ("translation", "summarization", "qa", "math_reasoning", "rag")
+    rows = [{"category": c, "turns": [f"{c}?", "then?"]} for c in ("writing", "coding", *others)]
+    write(file := tmp_path / "spec_bench.jsonl.xz", rows)
     assert questions(tmp_path) == {
         "conversation": ["writing?", "coding?"],
         "translation": ["translation?"],
@@ -38,7 +28,7 @@ def test_questions_are_of_six_tasks_and_a_conversation_is_its_first_turn(tmp_pat
         "retrieval-augmented": ["rag?"],
     }
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match="truncated or damaged"):
         questions(tmp_path)
     with pytest.raises(UserError, match="is not there"):
         questions(tmp_path / "nowhere")

@@ -9,15 +9,7 @@ from playwright.sync_api import expect
 
 from pipeline.trace.explanation import explanations
 from pipeline.trace.metrics import LOST, yields
-from tests.served import (
-    fit,
-    opened,
-    run,
-    seek,
-    status_says,
-    to_the_end,
-    wait_for_end,
-)
+from tests.served import fit, opened, run, seek, status_says, to_the_end, wait_for_end
 from tests.traces import STRANGE, alone, ran
 from ui import tour
 from ui.link import STOPS, read

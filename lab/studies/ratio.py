@@ -194,7 +194,7 @@ def rows_of(runs: Sequence[Run]) -> Iterator[Row]:
         best: dict[str, Run] = {}
         by_length: dict[int, list[float]] = {}
         for run in here:
-            best[run.target] = max(best.get(run.target, run), run, key=_speed)
+            best[run.target] = max(best.get(run.target, run), run, key=lambda each: each.measured)
             by_length.setdefault(run.length, []).append(run.measured)
         medians = {length: statistics.median(each) for length, each in by_length.items()}
         speeds = {name: run.measured for name, run in best.items()}
@@ -210,10 +210,6 @@ def rows_of(runs: Sequence[Run]) -> Iterator[Row]:
         }
         row: dict[str, str | float] = {name: round(cell, _DIGITS) for name, cell in cells.items()}
         yield row | {"ratio": f"{ratio}×", "length": max(medians, key=medians.__getitem__)}
-
-
-def _speed(run: Run) -> float:
-    return run.measured
 
 
 # --- what came out --------------------------------------------------------------------------------

@@ -15,14 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.answers import (
-    Answers,
-    Condition,
-    answered,
-    seconds_of,
-    tabulated,
-    tests_at,
-)
+from lab.answers import Answers, Condition, answered, seconds_of, tabulated, tests_at
 from lab.corpus import held_out
 from lab.draft_lengths import AUTO, NONE
 from lab.prompts import CODE, add_records, evenly

@@ -7,8 +7,6 @@ fastest autoregressive mode of all engines; that over the same engine's own stan
 
 from __future__ import annotations
 
-import json
-import lzma
 import statistics
 import tempfile
 from argparse import ArgumentParser
@@ -16,15 +14,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lab.corpus import SPEC_BENCH, rows
 from lab.prompts import add_records, evenly
 from lab.result import Cell, Chart, Column, Result, Row, Rows, even
 from lab.studies.peers import Key, Running, arguments, raced
 from lab.study import Setup, Study
-from pipeline.errors import UserError
 from pipeline.text.prompt import format_prompt
 from pipeline.text.tokenizer import Tokenizer
 
-_FILE = "spec_bench.jsonl.xz"
 _TASKS = {  # by the file's categories; those of MT-bench are one task
     "translation": "translation",
     "summarization": "summarisation",
@@ -44,17 +41,9 @@ def questions(data: Path) -> dict[str, list[str]]:
     Raises:
         UserError: the file is absent or damaged.
     """
-    path = data / _FILE
     found: dict[str, list[str]] = {task: [] for task in TASKS}
-    try:
-        with lzma.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                row = json.loads(line)
-                found[_TASKS.get(row["category"], _CONVERSATION)].append(row["turns"][0])
-    except FileNotFoundError:
-        raise UserError("data", str(path), "is not there; name its folder with --data") from None
-    except (lzma.LZMAError, EOFError, ValueError, KeyError, IndexError):
-        raise UserError("data", str(path), "is damaged; restore it") from None
+    for row in rows(data, SPEC_BENCH):
+        found[_TASKS.get(row["category"], _CONVERSATION)] += row["turns"][:1]
     return found
 
 
