@@ -134,6 +134,8 @@ def _cluster(args: argparse.Namespace) -> Cluster | None:
         if args.ray_address:
             raise UserError("ray address", args.ray_address, "say how many --replicas it shall run")
         return None
+    if not hasattr(os, "sched_getaffinity"):
+        raise UserError("replicas", args.replicas, "they need Linux; leave it out")
     if find_spec("ray") is None:
         remedy = 'they need Ray: pip install "ray[serve]==2.60.0"'
         raise UserError("replicas", args.replicas, remedy)

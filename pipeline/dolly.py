@@ -313,6 +313,11 @@ class Dolly:
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         return process_memory() + self._kv_memory.uses()
 
+    def unload(self) -> None:
+        """As of an `Engine`."""
+        with self._loading:
+            self._compiled.clear()
+
 
 def _about(name: str, model: OVModel) -> dict[str, Any]:
     """A model in the trace's `pair`."""

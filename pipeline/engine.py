@@ -86,6 +86,10 @@ class Engine(Protocol):
         """What is used now of each limit of memory."""
         ...
 
+    def unload(self) -> None:
+        """Frees the models, once the runs that use them have ended. A later run compiles them."""
+        ...
+
 
 @runtime_checkable
 class LocalEngine(Engine, Protocol):

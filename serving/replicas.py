@@ -100,6 +100,9 @@ class Replicas:
         since, reports = time.monotonic() - _KEPT, [*self._memory.values()]
         return tuple(use for when, uses in reports if when >= since for use in uses)
 
+    def unload(self) -> None:
+        """Nothing: the pair of replicas is fixed."""
+
 
 class ReplicaRun:
     """A request being answered by a replica; its trace is recorded here from the updates.

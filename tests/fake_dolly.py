@@ -67,7 +67,7 @@ class Elsewhere:
     """The engine of a Dolly whose models are in another process."""
 
     def __init__(self, dolly: "FakeDolly") -> None:
-        for name in ("pair", "about", "prepare", "start", "token_bytes", "memory_uses"):
+        for name in ("pair", "about", "prepare", "start", "token_bytes", "memory_uses", "unload"):
             setattr(self, name, getattr(dolly, name))
 
 
@@ -170,6 +170,9 @@ class FakeDolly:
 
     def memory_uses(self) -> tuple[MemoryUse, ...]:
         return self.memory
+
+    def unload(self) -> None:
+        pass
 
     def ask(self, instruction: str, context: str = "") -> list[int]:
         """The prompt, of the tokenizer."""

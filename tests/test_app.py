@@ -78,6 +78,9 @@ def test_a_bad_environment_is_one_line(run, idle, monkeypatch, name, value, line
 
 def test_what_is_not_installed_or_not_asked_for_is_one_line(run, monkeypatch):
     monkeypatch.setattr(app, "find_spec", lambda _: None)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.delattr("os.sched_getaffinity")
+        assert run("--replicas", "2").err == "replicas: 2 — they need Linux; leave it out.\n"
     written = run("--replicas", "2")
     assert written.err.startswith('replicas: 2 — they need Ray: pip install "ray[serve]==')
     assert run("--ray-address", "here:6379").err.startswith("ray address: “here:6379” — say how")

@@ -25,6 +25,12 @@ def test_weights_are_of_both_models_or_of_each():
     assert (each.target.weights, each.draft.weights) == ("int4", "int8")
 
 
+def test_the_folder_that_one_is_in_has_a_name(tmp_path, monkeypatch):
+    (tmp_path / "mine" / "target").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert [parsed(flag, ".").pair.name for flag in ("--pair", "--target")] == ["mine", "mine"]
+
+
 def test_a_pair_of_ones_own_is_any_two_models(tmp_path):
     choice = parsed("--target", "me/big@refs/pr/3", "--draft", str(tmp_path), "--remote-code")
     assert choice.pair.target.id == "me/big@refs/pr/3"

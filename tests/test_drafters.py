@@ -219,6 +219,15 @@ def test_what_is_learned_of_a_drafter_is_its_own_and_outlives_a_generation():
     assert kept == before
 
 
+def test_a_copy_leaves_the_cache_of_the_draft_as_it_is():
+    lane = Sources().lanes().speculative([1, 2, 3, 4] * 8, GREEDY, BUDGET, "hybrid", 4)
+    steps = steps_of(lane)
+    copied = [at for at in range(1, len(steps)) if steps[at].drafted and not steps[at].draft_passes]
+    assert copied
+    for at in copied:
+        assert steps[at].draft_kv_len == steps[at - 1].draft_kv_len
+
+
 @pytest.mark.parametrize(("drafter", "of"), [("model", 0.1), ("block", 0.9), ("hybrid", 0.9)])
 def test_auto_begins_from_what_the_draft_that_it_runs_has_reached(drafter, of):
     kept = {}

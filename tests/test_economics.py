@@ -104,6 +104,7 @@ def test_the_cost_is_that_of_the_paper_with_verification_at_its_price(model):
 def test_at_break_even_a_round_costs_what_it_yields(model, powers):
     model = replace(model, powers=powers)
     even = model.break_even
+    model = replace(model, length=max(1, model.length))
     if even is None:  # then even a perfect draft loses
         assert model.length + 1 < model.cost
         return
@@ -326,6 +327,20 @@ def test_the_end_of_the_budget_teaches_nothing():
     chooser.pad_to(0)
     chooser.observe(verified(Draft()), from_model=False)
     assert stats.by_position() == before
+
+
+def test_a_draft_that_no_longer_pays_is_tried_again_also_in_a_pass_that_is_padded():
+    """A single token is padded to two, so the pass stays as it is while nothing is drafted."""
+    costs = Costs(0.35, (1.0, 1.0, *[1.05] * 7))
+    stats = AcceptanceStats(costs)
+    for _ in range(100):
+        stats.update(0, 1, [0.5])
+    chooser, before = Auto(stats), stats.by_position()[0]
+    for _ in range(200):
+        if not chooser.max_tokens(LONGEST, nothing):
+            chooser.pad_to(0)
+            chooser.observe(verified(Draft()), from_model=False)
+    assert stats.by_position()[0] > before
 
 
 def test_a_round_that_drafts_less_is_padded_to_the_size_of_the_others():

@@ -41,8 +41,13 @@ class Shop(Store):
 class Named(str):
     """An engine that is the name of its pair, and prepares nothing."""
 
+    unloaded = False
+
     def prepare(self, request):
         yield from ()
+
+    def unload(self):
+        self.unloaded = True
 
 
 def named(choice):
@@ -143,9 +148,11 @@ def test_a_pair_that_cannot_be_had_leaves_the_one_at_work():
     with pytest.raises(UserError, match="not on the hub"):
         [*at_work.change(SECOND, Turn())]
     assert (at_work.pair, at_work.engine()) == (FIRST, DEFAULT_PAIR)
-    shop.says = None
+    shop.says, kept = None, at_work.engine()
+    assert not kept.unloaded
     [*at_work.change(SECOND, Turn())]  # and the next one works
     assert at_work.pair == SECOND
+    assert (kept.unloaded, at_work.engine().unloaded) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ BAD_TRACES = [  # what is changed in a good one, how its one line begins
     (("environment",), [], "trace environment: “list” — it must be an object"),
     (("environment",), {"cpu\n": [5]}, "trace environment: “list” — it must have"),
     (("environment",), {"a": float("inf")}, "trace environment: inf — it must have values"),
+    (("environment",), {"watts_per_core": 10**400}, "trace environment: 1"),
     (("pair",), {}, "trace pair.name: “nothing” — it must be there"),
     (("pair", "target"), "big", "trace pair.target: “big” — it must be an object"),
     (("request", "temperature"), "hot", "temperature: “hot” —"),

@@ -68,6 +68,6 @@ def test_a_file_that_is_too_large_or_no_text_gets_its_one_line(tmp_path):
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"^trace file: .*UTF-8"):
         read_trace(file)
-    file.write_bytes(b" " * (5 * 2**20))
-    with pytest.raises(UserError, match=r"^trace file: “5 MB” — choose one of at most 4 MB"):
+    file.write_bytes(b" " * (13 * 2**20))
+    with pytest.raises(UserError, match=r"^trace file: “13 MB” — choose one of at most 12 MB"):
         read_trace(file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.runtime.kv_cache.registry import POLICIES
 from pipeline.trace.cost import figures
 from pipeline.trace.metrics import (
     measured,
@@ -216,7 +215,7 @@ def _agreement(trace: Trace) -> tuple[str, str, str]:
             "Typical acceptance takes drafts that the target finds plausible: the text follows "
             "another distribution than the target’s.",
         )
-    if trace.kv_cache in POLICIES and not POLICIES[trace.kv_cache].exact:
+    if trace.forgets:
         return (
             "alike",
             "Not exact.",

@@ -170,7 +170,7 @@ class Auto:
         self._last_pad_to = self._pad_to
         if self._copies:
             return  # the drafter counts how often its copies are accepted
-        if self._pad_to == 1:
-            stats.decay()
-        elif self._max_tokens:
+        if self._max_tokens:
             stats.update(step.accepted, drafted, self._confidences)
+        else:
+            stats.decay()

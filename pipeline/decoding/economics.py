@@ -166,13 +166,14 @@ class CostModel:
 
     @property
     def break_even(self) -> float | None:
-        """The acceptance above which drafting K tokens pays; None if it never does."""
+        """The acceptance above which drafting K tokens, at least one, pays; None if none does."""
         low, high = 0.0, 1.0
-        if replace(self, acceptance=high).speedup < 1:
+        drafting = replace(self, length=max(1, self.length))
+        if replace(drafting, acceptance=high).speedup < 1:
             return None
         while high - low > _PRECISION:  # the speedup grows with the acceptance
             middle = (low + high) / 2
-            if replace(self, acceptance=middle).speedup < 1:
+            if replace(drafting, acceptance=middle).speedup < 1:
                 low = middle
             else:
                 high = middle

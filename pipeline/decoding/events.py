@@ -71,8 +71,9 @@ class Verification:
         draft_prob: the probability that the draft gives each drafted token.
         target_prob: the probability that the target gives each tested token.
         accept_prob: the probability that each tested token is accepted.
-        uniform: for each drafted token the random number, where one was needed: if it is tested
-            and its accept probability is neither 0 nor 1.
+        uniform: for each drafted token the random number, where one was drawn. Token by token: if
+            it is tested and its accept probability is neither 0 nor 1; as a block: from the last
+            token down to the accepted one.
     """
 
     accepted: int = 0

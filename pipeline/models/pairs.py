@@ -5,6 +5,7 @@ A target alone is a pair without a draft.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -289,7 +290,7 @@ def own_pair(target: str, draft: str | None = None) -> Pair:
         if value is not None and not value.strip():
             remedy = "name a model on the hub, a folder or a GGUF file"
             raise UserError(model, value, remedy)
-    last = [Path(source.split("@")[0]).name for source in (target, draft or "")]
+    last = [_last_part(source.split("@")[0]) for source in (target, draft or "")]
     return Pair(
         name=_own_name(last[0]),
         title=f"{last[0]}, {f'draft {last[1]}' if draft else 'without a draft'}",
@@ -312,7 +313,7 @@ def _in_folder(name: str | Path) -> Pair:
         raise UserError("pair", str(name), choices)
     draft, block = folder / "draft", folder / "block"
     pair = own_pair(str(folder / "target"), str(draft) if draft.is_dir() else None)
-    name = _own_name(folder.name)
+    name = _own_name(_last_part(folder))
     return replace(
         pair,
         name=name,
@@ -320,6 +321,11 @@ def _in_folder(name: str | Path) -> Pair:
         note="A pair from your own folder.",
         block=block if block.is_dir() else None,
     )
+
+
+def _last_part(path: str | Path) -> str:
+    """Of a name on the hub or a path, which may be "."."""
+    return os.path.basename(os.path.abspath(path))
 
 
 def _own_name(name: str) -> str:

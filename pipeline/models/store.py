@@ -160,7 +160,9 @@ class Store:
         return self.root / f"{path}--{folder_suffix(model.weights)}"
 
     def _ready_ir(self, model: Model, own: Files) -> tuple[str, Files] | None:
-        """A repository with its IR at these weights, and the files to fetch; None without one."""
+        """A repository with its IR, and the files to fetch: its own, at whatever weights, or a
+        published one at these; None without one.
+        """
         candidates = [(model.id, own)]
         name = f"OpenVINO/{model.id.rpartition('/')[2]}-{model.weights}-ov"
         if _XML not in own and "@" not in model.id:  # published IRs are of the main revision

@@ -25,7 +25,6 @@ class Compiled:
         hidden_width: the values of the hidden states that it returns for a token; 0 without.
         rows: the inputs of a block draft, by name: the type and the shape of a token's row.
         lock: held during each forward pass, since two at a time would compete for the same cores.
-        forward_passes: how many its sequences have made.
     """
 
     model: ov.CompiledModel
@@ -36,7 +35,6 @@ class Compiled:
     hidden_width: int
     rows: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
     lock: Lock
-    forward_passes: int = 0
     inputs: frozenset[str] = field(init=False)  # their names
 
     def __post_init__(self) -> None:
@@ -46,4 +44,3 @@ class Compiled:
         """Runs a forward pass, while the lock is held."""
         request.start_async()
         request.wait()
-        self.forward_passes += 1

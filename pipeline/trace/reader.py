@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import datetime
 from functools import cache
 from itertools import groupby, pairwise
-from math import isclose, isfinite
+from math import isclose
 from operator import attrgetter
 from typing import Any, Literal, NotRequired, cast
 
@@ -182,8 +182,8 @@ def _checked(file: _File) -> Trace:
 def _check_environment(environment: Mapping[str, Any]) -> None:
     """Checks that its values are plain, so that they can be shown and written again."""
     for value in environment.values():
-        finite = isinstance(value, float) and isfinite(value)
-        plain = value is None or finite or isinstance(value, str | int)
+        finite = isinstance(value, int | float) and abs(value) <= _LARGEST
+        plain = value is None or finite or isinstance(value, str)
         _require(plain, "environment", value, "have values that are text or finite numbers")
 
 

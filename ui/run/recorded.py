@@ -17,7 +17,7 @@ from pipeline.trace.record import Trace
 from ui.component import ASSETS
 
 _RECORDED = ASSETS / "recorded.json"
-LARGEST = 4 * 2**20  # bytes; twice what the longest run takes
+LARGEST = 12 * 2**20  # bytes; twice what the longest run takes
 _LONGEST_NAME = 80  # characters
 
 

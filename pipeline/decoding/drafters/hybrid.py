@@ -1,6 +1,6 @@
 """Combines prompt lookup with a draft model: each round uses the one expected to be faster.
 
-Where a target has no draft, the answer memory is copied from alone.
+Where a target has no draft, MEMORY only copies.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class HybridDrafter:
         return self._model.kv_bytes
 
     def __len__(self) -> int:
-        return max(len(self._lookup), len(self._model))
+        return len(self._model)
 
     def prefill(self, tokens: Sequence[int], hidden: Hidden | None = None) -> None:
+        self._copies = None
         self._model.prefill(tokens, hidden)  # the lookup reads the whole text in the first round
 
     def forecast(self, tokens: Sequence[int], max_tokens: int) -> list[float] | None:
@@ -82,10 +83,9 @@ class HybridDrafter:
         self._model.observe(step, hidden)
 
     def rollback(self, length: int) -> None:
-        for drafter in (self._lookup, self._model):
-            drafter.rollback(min(len(drafter), length))
-        if not length:
-            self._copies = None
+        self._model.rollback(length)
+        if not length:  # else the lookup, which reads emitted tokens only, has none to drop
+            self._lookup.rollback(0)
 
     def _look_up(self, tokens: Sequence[int], max_tokens: int) -> Match:
         """Looks the text up, and decides whether to copy what was found."""

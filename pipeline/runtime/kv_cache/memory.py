@@ -62,7 +62,7 @@ class KVMemory:
         if self.limit is None:
             return ()
         uses = [pool.use for pool in self._pools]
-        used = sum(use.used * use.pool_bytes // use.blocks for use in uses)
+        used = sum(use.used * use.pool_bytes // use.blocks for use in uses if use.blocks)
         remedy = "Shorten the text or the answer, or start with a higher --kv-memory"
         return (MemoryUse("the KV caches", used, self.limit, remedy),)
 
