@@ -138,7 +138,7 @@ def test_of_two_drafts_it_uses_the_one_that_its_measured_rates_favour(drafts):
     drafter, text, copied = hybrid(FakeLM(50, 1)), [1, 2, 3] * 3, []
     for new in range(80):
         draft = drafter.propose(text, 1, SAMPLED, RNG)
-        copied.append(draft.deterministic)
+        copied.append(draft.probs is None)
         drafter.rollback(min(len(drafter), len(text) - 1))
         accepted = sum(copied) % 4 == 0 if copied[-1] else drafts
         drafter.observe(verified(draft, accepted=int(accepted)))

@@ -135,49 +135,6 @@ def test_sampled_output_follows_the_target(verification, k, params, token_ids):
     assert_follows(counts, continuations(target, [2], params, 3))
 
 
-class Hindsight(Fixed):
-    """Would drop a draft whose last token it has little confidence in: it cuts by what it saw."""
-
-    def max_tokens(self, budget, forecast):
-        self.seen = []
-        return super().max_tokens(budget, forecast)
-
-    def should_continue(self, confidence):
-        self.seen.append(confidence)
-        return True
-
-    def pad_to(self, drafted):
-        return 1 if self.seen and self.seen[-1] < 0.5 else drafted + 1
-
-
-def test_no_draft_length_can_bias_the_text_by_cutting_sampled_drafts():
-    """The second token's confidence depends on the first: to drop both where the second looks weak
-    is to choose among samples.
-    """
-    target, draft = models(6, vocab=4, likeness=0.4, sharpness=1.0)
-    counts: Counter[tuple[int, ...]] = Counter()
-    drafted = 0
-    for seed in range(6000):
-        drafter = ModelDrafter(draft, target.vocab_size, frozenset())
-        decoder = Speculative(target, drafter, partial(Hindsight, 2), frozenset())
-        events = list(decoder.generate([2], SamplingParams(1.0, seed=seed), 3))
-        counts[tuple(tokens_of(events)[:1])] += 1
-        drafted += sum(len(step.drafted) for step in steps_of(events))
-    assert_follows(counts, continuations(target, [2], SamplingParams(1.0), 1))
-    assert drafted > 10_000
-
-
-def test_deterministic_drafts_are_cut_to_the_padding():
-    """A copy, or a greedy draft: it says nothing that the text before it does not."""
-    target, draft = models(likeness=0.9, sharpness=4.0)
-    drafter = ModelDrafter(draft, target.vocab_size, frozenset())
-    decoder = Speculative(target, drafter, partial(Hindsight, 4), frozenset())
-    events = list(decoder.generate([1, 2], GREEDY, 30))
-    slow = Autoregressive(target, frozenset()).generate([1, 2], GREEDY, 30)
-    assert tokens_of(events) == tokens_of(slow)
-    assert len({len(step.drafted) for step in steps_of(events)}) > 1
-
-
 TRIMMED = (0, 2, 3, 5)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.decoding.events import Origin
 from pipeline.decoding.sampling import Distributions, SamplingParams, probabilities, sample
 from pipeline.decoding.verification.block import verify_block
-from pipeline.decoding.verification.tokens import Draft, Verdict, verify
+from pipeline.decoding.verification.tokens import Verdict, verify
 from tests.chi_square import assert_follows
 
 VOCAB = 5
@@ -87,15 +87,6 @@ def test_distributions_are_those_of_all_rows_together():
     params = SamplingParams(0.7, top_p=0.9)
     rows = Distributions(logits, params)
     assert np.array_equal([rows[i] for i in (2, 0, 1)], probabilities(logits, params)[[2, 0, 1]])
-
-
-def test_a_sampled_draft_cannot_be_cut():
-    """What is left out would have been chosen by what it was."""
-    probs = np.full((3, VOCAB), 1 / VOCAB, np.float32)
-    draft = Draft((1, 2, 3), probs)
-    with pytest.raises(ValueError, match="cannot cut a sampled draft of 3 tokens to 2"):
-        draft.first(2)
-    assert draft.first(3) is draft
 
 
 def forgetful(target_probs, draft_probs, draft_tokens, rng):

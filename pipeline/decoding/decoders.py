@@ -178,8 +178,6 @@ class Speculative:
                     should_continue = draft_length.should_continue
                     draft = drafter.propose(sequence, max_tokens, params, rng, should_continue)
                 pad_to = draft_length.pad_to(len(draft))
-                if draft.deterministic:
-                    draft = draft.first(pad_to - 1)
                 _check_known(draft, target.vocab_size)
                 draft_s = observe_s + perf_counter() - start
                 meter.stop()

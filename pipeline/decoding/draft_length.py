@@ -28,9 +28,9 @@ Forecast = Callable[[int], list[float] | None]  # a drafter's forecast of so man
 class DraftLength(Protocol):
     """Sets the draft length in each round of one generation.
 
-    The length of a sampled draft depends only on `max_tokens` and `should_continue`, which are
-    called before each token is sampled. `pad_to` may cut a deterministic draft, but never a sampled
-    one (see `Draft.first`).
+    The length of a draft depends only on `max_tokens` and `should_continue`, which are called
+    before each token is sampled. To drop tokens depending on their values, or on those of later
+    tokens, would bias a sampled text: the others would no longer follow the draft's distribution.
     """
 
     def max_tokens(self, budget: int, forecast: Forecast) -> int:
@@ -48,8 +48,8 @@ class DraftLength(Protocol):
         ...
 
     def pad_to(self, drafted: int) -> int:
-        """Tokens to pad the verifying forward pass to, including the one before the draft. A
-        deterministic draft that does not fit is cut.
+        """Tokens to pad the verifying forward pass to: more than were drafted, since the one before
+        the draft is among them.
         """
         ...
 

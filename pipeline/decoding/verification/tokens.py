@@ -8,7 +8,7 @@ functions of arrays and a generator, without models.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class Draft:
             likely; verification does not need them.
         token_ids: int64[n], the tokens that these logits are of; None if those of the first n ids.
         remembered: whether it was copied from an earlier text.
-        passes: forward passes that made it, those of tokens that were cut off included.
+        passes: forward passes that made it.
     """
 
     tokens: tuple[int, ...] = ()
@@ -43,26 +43,9 @@ class Draft:
         return len(self.tokens)
 
     @property
-    def deterministic(self) -> bool:
-        return self.probs is None
-
-    @property
     def from_model(self) -> bool:
         """Whether a model computed it: a copy has neither distributions nor logits."""
         return self.probs is not None or bool(self.logits)
-
-    def first(self, count: int) -> Draft:
-        """The first `count` tokens of a deterministic draft.
-
-        Raises:
-            ValueError: it is sampled. To drop tokens depending on their values, or on those of
-                later tokens, would bias the text: the others would no longer follow `probs`.
-        """
-        if count >= len(self):
-            return self
-        if not self.deterministic:
-            raise ValueError(f"cannot cut a sampled draft of {len(self)} tokens to {count}")
-        return replace(self, tokens=self.tokens[:count], logits=self.logits[:count])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
