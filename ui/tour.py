@@ -99,8 +99,7 @@ def _token(trace: Trace) -> Stop:
     fast = trace.speculative
     if not (fast and fast.tokens):
         return Stop("token", title, "This run has no speculative answer. Run both to get one.", "")
-    kept = (Origin.ACCEPTED, Origin.REMEMBERED)
-    token = next((token for token in fast.tokens if token.origin in kept), fast.tokens[0])
+    token = next((token for token in fast.tokens if token.origin.kept), fast.tokens[0])
     of_origin = sum(one.origin is token.origin for one in fast.tokens)
     text = (
         f"{quoted(token.text)} is {token.origin.value}: its colour and underline show where it "

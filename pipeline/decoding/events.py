@@ -34,6 +34,11 @@ class Origin(StrEnum):
     RESAMPLED = "resampled"  # replaces the first rejected draft
     BONUS = "bonus"  # the extra target token after a full acceptance
 
+    @property
+    def kept(self) -> bool:
+        """Whether the token was drafted and accepted."""
+        return self in (Origin.ACCEPTED, Origin.REMEMBERED)
+
 
 class FinishReason(StrEnum):
     STOP = "stop"  # the end key, or a stop text

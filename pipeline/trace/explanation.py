@@ -21,7 +21,6 @@ END_KEY = "end of text"
 _NO_TEXT = "part of a character, or the end key"
 _REPLACES = "replaces the drafted"
 _LONGEST = 60  # characters of a token
-_KEPT = (Origin.ACCEPTED, Origin.REMEMBERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def explain(
     if emitted is None:
         emitted = trace.lanes[lane].emitted[step.index]
     drafted = len(step.drafted)
-    kept = [token for token in emitted if token.origin in _KEPT]
+    kept = [token for token in emitted if token.origin.kept]
     verification = f"One forward pass of the target took {duration(step.verify_s)}"
     if drafted:
         verification += f" and accepted {step.accepted} of {drafted}"
@@ -168,7 +167,7 @@ def _emitted(
     trace: Trace, lane: str, step: StepRecord, place: int, token: Token
 ) -> TokenExplanation:
     resampled = token.origin is Origin.RESAMPLED
-    facts = _test(trace, step, place) if resampled or token.origin in _KEPT else {}
+    facts = _test(trace, step, place) if resampled or token.origin.kept else {}
     if resampled:
         facts = {_REPLACES: named(trace, step.drafted[place]), **facts}
     return TokenExplanation(

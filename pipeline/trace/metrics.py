@@ -161,7 +161,7 @@ def yields(lane: Lane) -> list[dict[str, int]]:
     for step, tokens in zip(lane.steps, lane.emitted, strict=True):
         origins = Counter(token.origin for token in tokens)
         rejected = step.tested - step.accepted
-        accepted = origins[Origin.ACCEPTED] + origins[Origin.REMEMBERED]
+        accepted = sum(token.origin.kept for token in tokens)
         unused = len(step.drafted) - accepted - rejected
         emitted = {origin.value: origins[origin] for origin in Origin}
         counts.append({**emitted, "rejected": rejected, "unused": unused})

@@ -6,11 +6,8 @@ import time
 import uuid
 from typing import Any
 
-from pipeline.decoding.events import Origin
 from pipeline.trace.record import Lane, Trace
 from ui.chat.logprobs import Entry
-
-_ACCEPTED = (Origin.ACCEPTED, Origin.REMEMBERED)
 
 
 class Reply:
@@ -71,7 +68,7 @@ def usage(trace: Trace, lane: Lane) -> dict[str, Any]:
     """
     metrics = lane.metrics
     prompt, completion = len(trace.prompt_tokens), len(lane.tokens)
-    accepted = sum(token.origin in _ACCEPTED for token in lane.tokens)
+    accepted = sum(token.origin.kept for token in lane.tokens)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
