@@ -309,7 +309,7 @@ def test_a_file_replays_badged_and_a_bad_one_is_one_line_that_loses_nothing(page
     uploads = []
     page.on("request", lambda request: request.method == "POST" and uploads.append(request.url))
     open_trace(page, tmp_path, " " * (33 * 2**20 - 9), "large.json")
-    said = "trace file: “33 MB” — choose one of at most 4 MB."
+    said = "trace file: “33 MB” — choose one of at most 12 MB."
     notice.filter(has_text=said).wait_for()
     expect(notice).to_have_text(said)
     expect(page.locator(".toast-body")).to_have_count(0)  # Gradio would refuse it in its own words
