@@ -95,6 +95,12 @@ def test_with_an_acceptance_at_each_place_the_yield_is_the_sum_over_them(model, 
 
 
 @given(models())
+def test_where_nothing_is_drafted_one_token_would_have_to_pay(model):
+    none, one = (replace(model, length=length) for length in (0, 1))
+    assert none.break_even == one.break_even
+
+
+@given(models())
 def test_the_cost_is_that_of_the_paper_with_verification_at_its_price(model):
     assert model.cost == pytest.approx(1 + model.length * model.draft + model.verify)
     assert replace(model, length=0).speedup == 1
@@ -104,7 +110,6 @@ def test_the_cost_is_that_of_the_paper_with_verification_at_its_price(model):
 def test_at_break_even_a_round_costs_what_it_yields(model, powers):
     model = replace(model, powers=powers)
     even = model.break_even
-    model = replace(model, length=max(1, model.length))
     if even is None:  # then even a perfect draft loses
         assert model.length + 1 < model.cost
         return
@@ -333,13 +338,15 @@ def test_a_draft_that_no_longer_pays_is_tried_again_also_in_a_pass_that_is_padde
     """A single token is padded to two, so the pass stays as it is while nothing is drafted."""
     costs = Costs(0.35, (1.0, 1.0, *[1.05] * 7))
     stats = AcceptanceStats(costs)
+    chooser = Auto(stats)
+    assert chooser.max_tokens(LONGEST, nothing) == 1
     for _ in range(100):
         stats.update(0, 1, [0.5])
-    chooser, before = Auto(stats), stats.by_position()[0]
-    for _ in range(200):
-        if not chooser.max_tokens(LONGEST, nothing):
-            chooser.pad_to(0)
-            chooser.observe(verified(Draft()), from_model=False)
+    before = stats.by_position()[0]
+    for _ in range(50):
+        assert chooser.max_tokens(LONGEST, nothing) == 0
+        assert chooser.pad_to(0) == 2
+        chooser.observe(verified(Draft()), from_model=False)
     assert stats.by_position()[0] > before
 
 
