@@ -46,12 +46,14 @@ def held_out(data: Path) -> list[Record]:
 
 def held_out_by_id(data: Path) -> dict[int, Record]:
     """As `held_out`, by Dolly's own ids."""
-    return {int(row["id"]): _record(row) for row in rows(data, _DOLLY) if _is_held_out(row)}
+    return {int(row["id"]): _record(row) for row in rows(data, _DOLLY) if _is_held_out(row["id"])}
 
 
 def dolly(data: Path) -> dict[int, Record]:
     """Dolly's other records by their ids, in the order of the file."""
-    return {int(row["id"]): _record(row) for row in rows(data, _DOLLY) if not _is_held_out(row)}
+    return {
+        int(row["id"]): _record(row) for row in rows(data, _DOLLY) if not _is_held_out(row["id"])
+    }
 
 
 def oasst(data: Path) -> list[Record]:
@@ -86,7 +88,7 @@ def own_instructions(path: Path, held_out: bool = False) -> list[Record]:
         for number, line in enumerate(lines, 1):  # the error names it
             if line.strip():
                 row = json.loads(line) if line.startswith("{") else {"instruction": line}
-                if _is_held_out({"id": number}) == held_out:
+                if _is_held_out(number) == held_out:
                     records.append(_record({"response": ""} | row))
     except (OSError, UnicodeDecodeError):
         raise UserError("instructions", str(path), "is not there, or is no text in UTF-8") from None
@@ -103,8 +105,8 @@ def _record(row: dict[str, Any]) -> Record:
     return Record(row["instruction"].strip(), context, row["response"].strip())
 
 
-def _is_held_out(row: dict[str, Any]) -> bool:
-    return int(row["id"]) % 30 == 7
+def _is_held_out(number: int | str) -> bool:
+    return int(number) % 30 == 7
 
 
 def rows(data: Path, name: str) -> Iterator[dict[str, Any]]:

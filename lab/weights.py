@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lab.result import Result
 from lab.study import Setup
+from pipeline.models.export import INT4_GROUP
 from pipeline.models.pairs import Model, Pair, Weights, folder_suffix
 from pipeline.models.store import Store
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _XML = "openvino_model.xml"
 _NAMES: dict[str, Weights] = {"f32": "f32", "f16": "fp16", "INT8": "int8", "INT4": "int4"}
-_INT4_GROUP = 64  # weights that share a scale, as in a conversion
 
 
 def in_precision(model: Model, weights: Weights, store: Store) -> Generator[Result, None, Model]:
@@ -90,7 +90,7 @@ def _save(model: ov.Model, weights: Weights, path: Path) -> None:
             model = nncf.compress_weights(model, mode=mode.INT8_ASYM)
         else:
             int4 = mode.INT4_SYM if weights == "int4" else mode.INT4_ASYM
-            model = nncf.compress_weights(model, mode=int4, group_size=_INT4_GROUP)
+            model = nncf.compress_weights(model, mode=int4, group_size=INT4_GROUP)
     ov.save_model(model, path, compress_to_fp16=weights == "fp16")
 
 

@@ -118,6 +118,16 @@ def test_another_pair_is_not_compiled_while_the_first_one_still_is():
     assert at_work.engine() == SECOND.name
 
 
+def test_another_pair_is_there_while_the_first_one_is_still_fetched():
+    shop = Shop(is_open=False)
+    at_work = loader(shop)
+    wait_until(lambda: at_work.progress == Progress("fetching", 1, 2, "B"))
+    shop.obtain = lambda model: iter(())  # what is asked for from now on is there
+    list(at_work.change(SECOND, Turn()))
+    assert at_work.engine() == SECOND.name
+    shop.open.set()
+
+
 def test_a_pair_is_loaded_when_its_turn_has_come_and_fetched_before():
     turn, over, loaded = Turn(), threading.Event(), []
     at_work = loader(Shop(), loading(loaded))

@@ -24,11 +24,11 @@ from lab.training.features import FEATURES, Features
 from lab.training.fit import fit
 from lab.training.packing import Batch
 from lab.training.recipe import Recipe, ends
+from pipeline.models.export import INT4_GROUP
 from pipeline.text.tokenizer import Tokenizer
 
 DRAFT, TARGET_IDS = "draft", "target_ids.json"
 _SHARPNESS = 3.0
-_GROUP = 64  # weights that share an INT4 scale
 _LAYER = re.compile(r"(.*\.layers\.)(\d+)(\..*)")
 
 
@@ -144,7 +144,7 @@ def make_draft(teacher: Any, layers: int, ids: list[int], feed_forward: float = 
     config = copy.deepcopy(teacher.config)
     chosen, wide = ends(config.num_hidden_layers, layers), config.intermediate_size
     config.num_hidden_layers, config.vocab_size = len(chosen), len(ids)
-    config.intermediate_size = min(wide, -(-int(wide * feed_forward) // _GROUP) * _GROUP)
+    config.intermediate_size = min(wide, -(-int(wide * feed_forward) // INT4_GROUP) * INT4_GROUP)
     if getattr(config, "layer_types", None):
         config.layer_types = [config.layer_types[layer] for layer in chosen]
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of the target's vocabulary

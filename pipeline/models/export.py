@@ -34,11 +34,11 @@ _KEPT = (
     "target_ids.json",  # of a draft with a trimmed vocabulary
 )
 _FULL = 2**20  # bytes that are left on a disk when a write has failed for want of room
-_INT4_GROUP = 64  # weights that share a scale; the usual 128 does not divide every hidden size
+INT4_GROUP = 64  # weights that share a scale; the usual 128 does not divide every hidden size
 _COMPRESSION: dict[Weights, dict[str, Any]] = {
     "int8": {"bits": 8},
-    "int4": {"bits": 4, "group_size": _INT4_GROUP, "sym": True},
-    "int4-asym": {"bits": 4, "group_size": _INT4_GROUP, "sym": False},
+    "int4": {"bits": 4, "group_size": INT4_GROUP, "sym": True},
+    "int4-asym": {"bits": 4, "group_size": INT4_GROUP, "sym": False},
 }
 _CONVERTS = ("torch", "transformers", "optimum", "nncf")  # serving needs none
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")

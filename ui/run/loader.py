@@ -102,7 +102,7 @@ class Loader:
             try:
                 loaded_bytes = 0 if self.failure else self.pair.memory_bytes
                 engine = yield from self._obtain(choice, turn, loaded_bytes)
-                before = None if self.failure else self.engine()
+                before = self.engine() if self.done and not self.failure else None
                 self.choice, self._loading = choice, task
                 if before:
                     before.unload()  # what visitors see last still refers to it
